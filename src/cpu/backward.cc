@@ -34,9 +34,8 @@ class BackwardTask : GradientTask {
 
   void run(std::int64_t index) noexcept {
     list_keys(index);
-    // Sums begin at 0, because masks decide which tile comes first. Only the block's own keys are
-    // cleared, in blocks that products may transpose. Clearing a whole tile for 16 keys took twice
-    // as many instructions.
+    // Sums begin at 0, because masks decide which tile comes first. Clearing only the block's keys,
+    // in transposable blocks, halved the instructions of 16 keys.
     const std::size_t sums = round_up(keys_.count(), kTurned);
     std::fill_n(sums_.dk.data(), sums * sizes_.columns, 0.0f);
     std::fill_n(sums_.dv.data(), sums * sizes_.value_columns, 0.0f);
@@ -46,8 +45,7 @@ class BackwardTask : GradientTask {
       return true;
     });
     products_->finish_sums(sums_, keys_.count());
-    // dk was summed with queries times lambda in log2, and a logit's gradient is per nat: hence ln
-    // 2.
+    // dk was summed with queries times lambda in log2, and a logit's gradient is per nat.
     for (std::size_t j = 0; j < keys_.count(); ++j) {
       const std::int64_t key = item_.begin + static_cast<std::int64_t>(j);
       store_row(call_.result.dk, item_.batch, item_.kv_head, key, static_cast<float>(kLn2),
@@ -78,8 +76,7 @@ class BackwardTask : GradientTask {
         float* weights = tile.weights + r * kGradientKeys + tile.first;
         float* gradients = tile.gradients + r * kGradientKeys + tile.first;
         const std::size_t begin = ranges.begin[r] - tile.first, end = ranges.end[r] - tile.first;
-        // A dropped weight passes no gradient and stays in the softmax. So dp is dropped before dz
-        // is computed, and P afterwards, for dv.
+        // A dropped weight passes no gradient but stays in the softmax: P is dropped later, for dv.
         HWY_ALIGN float factors[kGradientKeys];
         if (call_.dropout) {
           keep_factors(call_.dropout, {item_.batch, tile_.head, tile_.query(r)},
@@ -98,8 +95,7 @@ class BackwardTask : GradientTask {
     products_->add(tile, sums_);
   }
 
-  // Replaces logits and dp by P and the gradient of the logits. Columns count from the tile's
-  // first.
+  // Replaces logits and dp by P and the gradient of the logits. Columns count within the tile.
   void run_row(const GradientTile& tile, std::size_t r, std::size_t begin, std::size_t end,
                float* weights, float* gradients) const {
     const RowGradient& row = tile_.gradients[r];
@@ -116,15 +112,13 @@ class BackwardTask : GradientTask {
   }
 
   // Same for rows with soft-cap or bias: also computes the gradients of bias and scaled score.
-  // Columns count from the tile's first.
   void run_row_with_terms(const GradientTile& tile, std::size_t r, std::size_t begin,
                           std::size_t end, float* weights, float* gradients) const {
     HWY_ALIGN float slopes[kGradientKeys];
     const LogitTerms terms = tile.terms(r, tile.first);
     const std::size_t columns = tile.last - tile.first;
     finish_logits(terms, begin, end, columns, weights, slopes);
-    // By the chain rule the soft-cap's slope applies after the softmax's gradient and before the
-    // scale. The bias is added between them, so its gradient is taken there.
+    // The chain rule's order: softmax, bias (with the logit's gradient), soft-cap's slope, scale.
     run_row(tile, r, begin, end, weights, gradients);
     const auto& d_bias = call_.result.d_bias;
     for (std::size_t j = begin; j < end; ++j) {
@@ -146,8 +140,7 @@ class BackwardTask : GradientTask {
     const float* dq = sums_.dq.at(r * sizes_.columns, sizes_.columns);
     if (const View<float, 3>& d_lambda = call_.d_lambda_of_block[item_.block]) {
       double sum = 0;
-      // d_lambda sums q.k times dz over the keys, which equals dq.q: no further pass is needed. The
-      // sum is in double because its terms cancel.
+      // d_lambda = sum_j q.k_j dz_j = dq.q: no further pass. In double because its terms cancel.
       for (std::size_t c = 0; c < sizes_.dim; ++c) {
         if (is_empty && dq[c] == 0) continue;  // skips q, which may be NaN
         sum += static_cast<double>(dq[c]) * static_cast<double>(tile_.queries.at(r, c));
@@ -161,7 +154,6 @@ class BackwardTask : GradientTask {
   const GradientRow gradient_row_;
 };
 
-// Finds the largest key of each row in the block.
 class LargestKeysTask : GradientTask {
  public:
   explicit LargestKeysTask(const BackwardCall& call) : GradientTask(call) {}

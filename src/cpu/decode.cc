@@ -29,8 +29,7 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
 
-// The rows are at most one row tile, so there is one state and its sums. Clearing room for a whole
-// query block was a fifth of a step's instructions.
+// At most one row tile. Clearing room for a whole query block was a fifth of the instructions.
 class DecodeTask {
  public:
   explicit DecodeTask(const ForwardCall& call)
@@ -62,8 +61,7 @@ class DecodeTask {
     item_ = item_of(call_.plan, index);
     state_.clear();
     block_.list(item_);
-    // Queries are scaled once, and keys are read as they are. Packed queries would need transposed
-    // keys.
+    // Queries are scaled once, and keys are read as they are: packed queries need transposed keys.
     scale_rows(block_.queries(), block_.lambda(), keys_.type(), query_stride(), queries_.data());
     // Keys count in steps of a dilated row; skipped keys are not read.
     const KeyRange seen = block_.seen();
@@ -90,8 +88,7 @@ class DecodeTask {
   std::size_t query_stride() const { return round_up(columns_, panel_width()); }
   std::size_t sums_stride() const { return round_up(value_columns_, panel_width()); }
 
-  // Only keys that some row sees are listed and read. The rest of a window's first block, or
-  // padding, stays in memory.
+  // Lists only keys that some row sees: other keys of a window, and padding, are never read.
   void list(Operand& operand, const RowTile& tile) const {
     const std::int64_t stride = block_.seen().stride;
     operand.clear();
@@ -108,8 +105,7 @@ class DecodeTask {
     list(keys_, tile);
     list(values_, tile);
     const std::size_t rows = tile.rows, first = tile.ranges.first;
-    // Rounded up to whole vectors, so that the softmax has no tail; columns past the last key are
-    // masked.
+    // In whole vectors, so that the softmax has no tail; columns past the last key are masked.
     const std::size_t columns = round_up(keys_.count(), panel_width());
     score_keys(queries_.data(), query_stride(), rows, keys_, few_keys_.data(), weights, kBlockKeys);
     const bool empty = state_.is_empty(rows);
@@ -133,8 +129,7 @@ class DecodeTask {
     add_block_values(tile, weights);
   }
 
-  // If rows see different keys, each row adds its own keys' values, so that no masked value meets a
-  // weight of 0.
+  // Rows that see different keys add their own keys' values: no masked value meets a weight of 0.
   void add_block_values(const RowTile& tile, const float* weights) {
     const RowTile::Ranges& ranges = tile.ranges;
     if (!ranges.ragged) {

@@ -44,8 +44,7 @@ DqAccum::DqAccum(const TilePlan& plan, const AttentionGradients& result) : resul
 void DqAccum::add_up(const ParallelFor& parallel_for) const {
   if (dq_.size() == 1) return;
   const auto [batches, heads, queries, dim] = result_.dq.extents;
-  // Threads take heads. Within a head, blocks are added in order, so that bits do not depend on
-  // timing.
+  // Threads take heads, whose blocks are added in order: bits do not depend on timing.
   const auto add_head = [&, heads = heads, queries = queries, dim = dim](std::int64_t index) {
     const std::int64_t batch = index / heads, head = index % heads;
     std::vector<float> sum(static_cast<std::size_t>(dim));
@@ -53,8 +52,7 @@ void DqAccum::add_up(const ParallelFor& parallel_for) const {
       std::fill(sum.begin(), sum.end(), 0.0f);
       float lambda_sum = 0;
       for (std::size_t block = 0; block < dq_.size(); ++block) {
-        // Partial sums are row-major in memory of the library. The caller's dq may have any
-        // strides, hence write_row().
+        // Partial sums are row-major. The caller's dq may have any strides, hence write_row().
         const std::int64_t at = (index * queries + query) * dim;
         const float* share = static_cast<const float*>(dq_[block].data) + at;
         for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += share[c];
@@ -87,8 +85,7 @@ void add_sink_gradient(const AttentionOptions& options, const AttentionGradientI
                        const View<float, 1>& d_sinks) {
   for (std::int64_t head = 0; head < d_sinks.extents[0]; ++head) d_sinks(head) = 0;
   if (!gradient.d_output || !options.sinks) return;
-  // Accumulated in double, because a head's gradient sums over all rows of all batches and mostly
-  // cancels.
+  // In double, because a head's gradient sums over all rows of all batches and mostly cancels.
   std::vector<double> sums(static_cast<std::size_t>(d_sinks.extents[0]));
   const auto add_row = [&](std::int64_t batch, std::int64_t head, std::int64_t query) {
     const double lse = gradient.statistics.lse(batch, head, query);

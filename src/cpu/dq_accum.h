@@ -18,7 +18,6 @@ class DqAccum {
   [[nodiscard]] const Tensor* dq() const { return dq_.data(); }
   [[nodiscard]] const View<float, 3>* d_lambda() const { return d_lambda_.data(); }
 
-  // Adds the blocks' sums in order.
   void add_up(const ParallelFor& parallel_for) const;
 
  private:

@@ -63,8 +63,7 @@ void finish_logits_of(const RowTile& tile, float* logits, RowTileState& state) {
   if (tile.ranges.stride > 1) mask_between(logits, begin, tile.ranges.stride, rows, keys);
 }
 
-// Data kept across blocks of keys: the packed queries, the states of their rows and their value
-// sums. Scores and weights are in one tile on the stack, which stays in L1.
+// Data kept across blocks of keys. Scores and weights share a tile on the stack, kept in L1.
 class ForwardTask {
  public:
   explicit ForwardTask(const ForwardCall& call)
@@ -116,8 +115,7 @@ class ForwardTask {
       qk_pairs_.pack_queries(queries_.queries(), queries_.lambda());
       fetch_next_queries();
     }
-    // Keys outside the union of the rows' ranges are never read, so causal and windowed calls do
-    // only the work of visible keys.
+    // Keys that no row sees are never read, so causal and windowed calls do only the visible work.
     const KeyRange seen = queries_.seen();
     for (std::int64_t block = seen.begin; block < seen.end; block += kBlockKeys)
       run_block(block, HWY_MIN(static_cast<std::int64_t>(kBlockKeys), seen.end - block));
@@ -144,7 +142,6 @@ class ForwardTask {
     bool key_pairs, value_pairs;  // supported, if values permit
     std::size_t key_step;         // of row tiles
   };
-  // State of the current work item.
   struct Item {
     std::int64_t index = 0;
     bool more = false;
@@ -209,8 +206,7 @@ class ForwardTask {
     HWY_ALIGN float weights[kBlockKeys * kPanelRows];
     HWY_ALIGN float rescale[kStateRows];
     RowTileState& state = results_.states[tile.row / panel_width()];
-    // Read before the softmax counts this block's keys. The first block overwrites the sums, so
-    // nobody clears them.
+    // Read before the softmax counts this block's keys. The first block overwrites the sums.
     const bool empty = state.is_empty(tile.rows);
     qk.run(tile, queries_.lambda() + tile.row, weights);
     finish_logits_of(tile, weights, state);
@@ -262,8 +258,7 @@ std::int64_t most_rows_of_streams(const ForwardCall& call) {
   if (!has_whole_vectors || call.options.bias || call.options.attn_mask) return 0;
   if (call.options.mask.dilation > 1)
     return in.q.extents[2] > 1 || call.dropout ? 0 : std::int64_t{kRegisterRows};
-  // Below this many keys packing does not pay: 12 keys in tiles took 1.4 to 1.8 times as long, 100
-  // keys as long.
+  // Packing fewer keys does not pay: 12 keys in tiles took 1.4 to 1.8 times as long, 100 as long.
   constexpr std::int64_t kWorthPacking = 128;
   const Pairs pairs(in.q.type);
   std::size_t rows = kRegisterRows;

@@ -51,8 +51,7 @@ void run_forward(const ForwardCall& call, std::int64_t begin, std::int64_t end);
 void run_decode(const ForwardCall& call, std::int64_t begin, std::int64_t end);
 // Returns how many rows run_decode() takes on the active target; 0 if it does not support the call.
 [[nodiscard]] std::int64_t most_rows_of_decode(const ForwardCall& call);
-// Finds the largest keys of all items, before the first run_backward() of a call that has
-// largest_keys.
+// Finds the largest keys of all items, before the first run_backward() with largest_keys.
 void find_largest_keys(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 void run_backward(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 

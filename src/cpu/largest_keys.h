@@ -1,6 +1,5 @@
-// Each row's key with the largest logit, needed only for the gradient of max_probability. The
-// backward pass finds it when asked, because recording it in the forward pass would slow every
-// call.
+// Each row's key with the largest logit, for the gradient of max_probability. The backward pass
+// finds it when asked, because recording it in the forward pass would slow every call.
 #pragma once
 
 #include <cmath>
@@ -19,7 +18,6 @@ struct LargestKey {
   std::int64_t key = -1;                                  // none
 };
 
-// Largest key of each row in each block of keys.
 class LargestKeys {
  public:
   LargestKeys(const TilePlan& plan, const AttentionInput& input, const Mask& mask)

@@ -11,11 +11,10 @@ namespace isentrope {
 }
 
 // A work item is one block of rows (a query block in the forward pass, a key block in the backward
-// pass) of one key head. In a forward pass with few queries it is also one split of the keys. Each
-// item copies or packs the other operand once, so blocks are as long as parallelism allows. A task
-// runs several small work items in sequence.
-// The plan depends on the shape alone, never on the threads, and so do the bits of the result.
-// Lengths count rows or keys, not bytes: types and head dimensions hardly change the best plan.
+// pass) of one key head; with few queries also one split of the keys. It copies or packs the other
+// operand once, so blocks are as long as parallelism allows. A task runs several small items.
+// The plan, and so the bits of results, depends on the shape alone, never on the threads. Lengths
+// count rows or keys: types and head dimensions hardly change the best plan.
 struct TilePlan {
   std::int64_t batches = 0, kv_heads = 0;
   std::int64_t rows = 0;        // of each head
@@ -36,8 +35,7 @@ struct WorkItem {
   std::int64_t first_key, last_key;  // of the split; last_key is exclusive
 };
 
-// Returns work item `index` of the plan. Splits vary fastest, then blocks, heads and batches, so
-// that neighbours share cached keys.
+// Returns item `index`. Splits vary fastest, then blocks, heads, batches: neighbours share caches.
 [[nodiscard]] inline WorkItem item_of(const TilePlan& plan, std::int64_t index) {
   const std::int64_t split = index % plan.splits, block = index / plan.splits % plan.blocks;
   const std::int64_t kv_head = index / plan.splits / plan.blocks % plan.kv_heads;
@@ -52,8 +50,7 @@ struct WorkItem {
           .last_key = std::min(plan.keys, (split + 1) * plan.split)};
 }
 
-// Rows of a work item of the forward pass are those of `group` query heads, one head after the
-// other.
+// Rows of a forward work item are those of `group` query heads, one head after the other.
 [[nodiscard]] inline std::int64_t head_of(const WorkItem& item, std::int64_t group,
                                           std::size_t row) {
   return item.kv_head * group + static_cast<std::int64_t>(row) / (item.end - item.begin);
@@ -70,10 +67,9 @@ struct WorkItem {
   return std::max<std::int64_t>(1, std::min(together, plan.items() / 16));
 }
 
-// Plans the forward pass. group: query heads of one key head, whose rows share a task's keys.
-// Packing keys costs a task about 1 / rows of its arithmetic: 1 % at 1024 rows, 4 % at 256. Below
-// 192 rows another thread does not pay. In between, 32 work items keep threads busy. A decode step
-// has too few rows, so its keys are split instead.
+// Plans the forward pass; the rows of `group` query heads share a task's keys. Packing keys costs
+// about 1 / rows of a task's arithmetic: 1 % at 1024 rows, 4 % at 256. Below 192 rows another
+// thread does not pay; in between, 32 items keep threads busy. Decode steps split keys instead.
 [[nodiscard]] inline TilePlan plan_forward(std::int64_t batches, std::int64_t kv_heads,
                                            std::int64_t group, std::int64_t queries,
                                            std::int64_t keys) {
@@ -90,8 +86,7 @@ struct WorkItem {
                 std::max<std::int64_t>(keys, 1),
                 1};
   if (queries > 0 && group * queries <= 96 && keys >= 4096) {
-    // Splits have at least 2048 keys, in whole blocks of 256, because starting and merging a
-    // shorter one costs what it saves.
+    // Starting and merging splits of fewer than 2048 keys (8 blocks of 256) costs what they save.
     plan.split = std::max<std::int64_t>(2048, divide_up(divide_up(keys, 32), 256) * 256);
     plan.splits = divide_up(keys, plan.split);
   }

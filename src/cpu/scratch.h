@@ -85,8 +85,7 @@ class Scratch {
     std::unique_ptr<std::byte[]> memory;
     std::size_t bytes = 0;
   };
-  // A pool grows and never shrinks, because a thread's calls are mostly alike. Allocating and
-  // clearing it would take as long as some tasks.
+  // Never shrinks: a thread's calls are mostly alike, and allocating takes as long as some tasks.
   static Pool& pool_of_thread() {
     thread_local Pool pool;
     return pool;

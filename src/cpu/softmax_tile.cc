@@ -42,8 +42,7 @@ HWY_INLINE hn::Vec<Floats> max_over_keys(const float* logits, std::size_t keys) 
 // Sums over a row's weights w = 2^t, one vector each. `prefixes` sums the running sums of w, which
 // is sum_j w_j (count - j). That is one addition; sum_j w_j |i - j| would take three operations.
 struct LaneSums {
-  // Defined explicitly, because GCC's implicit constructor lacks the target attribute, and NEON's
-  // vectors are then not inlined.
+  // GCC's implicit constructor lacks the target attribute, so NEON's vectors would not be inlined.
   HWY_INLINE LaneSums() {}
   hn::Vec<Floats> s0 = hn::Zero(Floats()), s1 = s0, s1_prime = s0, s2 = s0, prefixes = s0;
 };
@@ -139,8 +138,7 @@ HWY_INLINE void add_distances(const LaneSums& sums, hn::Vec<Floats> at_own_key, 
   }
 }
 
-// Two passes over a tile in L1. A running maximum would put a serial max-exp-rescale chain on every
-// vector.
+// Two passes over a tile in L1: a running maximum would be a serial max-exp-rescale chain.
 template <unsigned kSums>
 bool softmax_of_rows(float* HWY_RESTRICT tile, std::size_t stride, std::size_t rows,
                      std::size_t columns, const RowPositions& positions, RowTileState& state,
@@ -213,8 +211,7 @@ bool softmax_transposed(float* HWY_RESTRICT tile, std::size_t rows, std::size_t 
   return max_grew;
 }
 
-// One instance for each set of sums, because a branch in the loop would slow calls without
-// statistics.
+// One instance for each set of sums: a branch in the loop would slow calls without statistics.
 template <unsigned kSums>
 constexpr Softmax kSoftmax = {softmax_of_rows<kSums>, softmax_transposed<kSums>};
 

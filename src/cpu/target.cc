@@ -8,8 +8,7 @@
 namespace isentrope {
 namespace {
 
-// Returns the targets that this CPU runs, best first: Highway numbers better ones lower. Computed
-// once, because it cannot change.
+// Returns the targets that this CPU runs, best first: Highway numbers better ones lower.
 const std::vector<std::int64_t>& targets_of_this_cpu() {
   static const std::vector<std::int64_t> targets = [] {
     const std::int64_t compiled = HWY_TARGETS;

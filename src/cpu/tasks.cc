@@ -22,8 +22,7 @@ void for_each_task(const TilePlan& plan, const ParallelFor& parallel_for, const 
   });
 }
 
-// Consecutive items of one kind share a task's memory. Both kinds occur if the last query block of
-// a head is short.
+// Consecutive items of one kind share memory. Short last blocks of a head may differ in kind.
 void run_items(const ForwardCall& call, std::int64_t begin, std::int64_t end,
                std::int64_t most_decode_rows) {
   const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
@@ -54,12 +53,10 @@ void forward(const AttentionInput& in, const AttentionOptions& options, const Sc
              const AttentionOutput& output, const ParallelFor& parallel_for) {
   const auto [batches, heads, queries, dim] = in.q.extents;
   const std::int64_t kv_heads = in.k.extents[1], group = heads / kv_heads;
-  // The third extent of a paged tensor is the page size, so the number of keys comes from the page
-  // table.
+  // The third extent of a paged tensor is the page size, so the page table tells how many keys.
   const TilePlan plan = plan_forward(batches, kv_heads, group, queries, in.keys());
 
-  // Each split has its own state and sums, which are merged later, so that results do not depend on
-  // timing.
+  // Each split has its own state and sums, merged later, so that timing does not change results.
   Partials partials{.rows = group * plan.block_rows};
   const bool split = plan.splits > 1;
   if (split) {
@@ -90,8 +87,7 @@ void backward(const AttentionInput& in, const AttentionOptions& options, const S
     return fill_with_zeros(result.d_lambda);
   }
   const TilePlan plan = plan_backward(batches, kv_heads, heads / kv_heads, queries, keys);
-  // Several key blocks add to the same dq. Each writes its own partial sum, and these are added in
-  // order.
+  // Key blocks write partial sums of dq, which are added in order.
   const DqAccum accum(plan, result);
   std::optional<LargestKeys> largest;
   if (asks_for_largest_keys(gradient)) largest.emplace(plan, in, options.mask);

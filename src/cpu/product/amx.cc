@@ -1,9 +1,8 @@
 // Products of AMX: 16 rows by 16 columns and 16 pairs deep in one instruction, in 16 cycles. f16
 // differs from bf16 in the instruction only.
 //
-// Every product computes blocks of 2 x 2 tiles of C from four tiles of A and B for each step of the
-// depth: 32 cycles of loading and 64 of multiplying. AVX-512 adds a block to C, with its factors,
-// while the next one is multiplied.
+// Products compute blocks of 2 x 2 tiles of C from four tiles of A and B at each step of the depth:
+// 32 cycles to load, 64 to multiply. AVX-512 adds a block to C, with factors, during the next one.
 
 #include "src/cpu/product/amx_tiles.h"
 #include "src/cpu/product/pair_kernels.h"
@@ -103,21 +102,17 @@ void store_block(const BlockOfC& to, bool has_lower) {
   amx::store<2>(lower, stride), amx::store<3>(lower + to.across, stride);
 }
 
-// Result: C = (A B) times its row's factor, or its column's; C times its column's factor + A B; C +
-// A B.
+// Result: C = (A B) times a factor by row or by column; C times a factor by column + A B; C + A B.
 enum class Into { times_row, times_column, scale, add };
 
-// To replace C, a block is stored in it and multiplied in place: 1.13 times the speed of a separate
-// block.
+// To replace C, blocks are multiplied in place: 1.13 times the speed of a separate block.
 template <Into kInto>
 constexpr bool kInPlace = kInto == Into::times_row || kInto == Into::times_column;
 
-// Weights, which are at most 1, are multiplied by 2^14 before rounding to f16. Weights of at least
-// 2^-28 then keep 11 bits, and smaller ones are off by at most 2^-39. The sums are divided again
-// before they are added.
+// Weights, at most 1, are multiplied by 2^14 before rounding to f16, and sums divided again when
+// added. Weights of at least 2^-28 keep 11 bits; smaller ones are off by at most 2^-39.
 constexpr float kWeightFactor = 0x1p14f;
 
-// Adds a stored block to C.
 template <DType kType, Into kInto>
 ISENTROPE_AVX512 void join_block(const float* block, std::size_t rows, const BlockOfC& c) {
   [[maybe_unused]] __m512 by[2];

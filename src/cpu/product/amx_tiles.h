@@ -1,7 +1,6 @@
 // AMX's tiles: eight registers of 16 rows of 64 bytes, their detection and their instructions.
 //
-// Written as assembly, because compilers' intrinsics differ in names, headers and options. Some do
-// not tell the compiler which memory they read.
+// Written as assembly: intrinsics differ between compilers, and some hide which memory they read.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && defined(__linux__)

@@ -32,8 +32,7 @@ ISENTROPE_BF16 inline __m512bh pair_everywhere(const Pair* from) {
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(bits));
 }
 
-// Offset of pair (row, k) of the left operand: row * kRow + k * kDepth, for up to kChunk of the
-// depth in a panel.
+// Offset of pair (row, k) of the left operand, for up to kChunk of the depth in a panel.
 template <std::size_t kRow, std::size_t kDepth,
           std::size_t kChunk = std::numeric_limits<std::size_t>::max()>
 struct Left {
@@ -44,8 +43,7 @@ struct LeftRows : Left<0, 1> {
   static std::size_t row(const Product& t) { return t.a_stride; }
 };
 
-// Result: C = (A B) times its row's factor, or its column's; C times its column's factor + A B; or
-// C + A B.
+// Result: C = (A B) times a factor by row or by column; C times a factor by column + A B; C + A B.
 enum class Into { times_row, times_column, scale, add };
 
 // The factor of a row that sees no key may be NaN.
@@ -137,8 +135,7 @@ ISENTROPE_BF16 void round_row(const float* row, std::size_t count, Pair* to) {
   }
 }
 
-// Rounds two rows of 32 floats to one row of 32 pairs, in place. It is half as long, so only data
-// already read is overwritten.
+// Rounds two rows of 32 floats to one of 32 pairs in place: only data already read is overwritten.
 ISENTROPE_BF16 Pair* round_tile(float* tile, std::size_t rows) {
   const __m512i interleave = _mm512_load_si512(kInterleave);
   Pair* const pairs = reinterpret_cast<Pair*>(tile);
@@ -186,8 +183,7 @@ ISENTROPE_BF16 std::size_t run_dot_products(std::size_t times) {
   return kSums * 16 * 4;
 }
 
-// Strides known at compile time become part of the load instruction, hence one instance for each
-// layout of the left operand.
+// Constant strides become part of the load, hence one instance for each layout of the left operand.
 constexpr PairKernels kKernels = {
     .name = "AVX-512 BF16",
     .why_not = why_not,

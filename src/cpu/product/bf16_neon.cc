@@ -1,9 +1,8 @@
 // Matrix products of Arm's FEAT_BF16: BFMMLA adds a product of 2 x 4 by 4 x 2 numbers to 2 x 2
 // sums.
 //
-// A vector holds two rows and two columns. Operands are packed in pairs as for other instruction
-// sets, and zipped when loaded. Four numbers of the depth take 24 products and 10 zips, or 6 if
-// arrange() zipped the right operand before.
+// Vectors hold two rows and two columns, zipped from pairs when loaded. Four numbers of the depth
+// take 24 products and 10 zips, or 6 if arrange() zipped the right operand before.
 
 #include "src/cpu/block_sizes.h"
 #include "src/cpu/product/pair_kernels.h"
@@ -39,8 +38,7 @@ ISENTROPE_BF16 inline uint32x2_t two_pairs(const Pair* from) {
 struct FourRows {
   uint32x4_t two[2];
 };
-// Offset of pair (row, k) of the left operand: row * row() + k * step, for up to `chunk` of the
-// depth in a panel.
+// Offset of pair (row, k) of the left operand, for up to `chunk` of the depth in a panel.
 template <std::size_t kRow, std::size_t kChunk = std::numeric_limits<std::size_t>::max()>
 struct AlongRows {
   static constexpr std::size_t row(const Product&) { return kRow; }
@@ -86,8 +84,7 @@ ISENTROPE_BF16 void arrange(Pair* panels, std::size_t pairs) {
   }
 }
 
-// Result: C = (A B) times its row's factor, or its column's; C times its column's factor + A B; or
-// C + A B.
+// Result: C = (A B) times a factor by row or by column; C times a factor by column + A B; C + A B.
 enum class Into { times_row, times_column, scale, add };
 
 ISENTROPE_BF16 inline float32x4_t multiply(float32x4_t sums, uint32x4_t left, uint32x4_t right) {
@@ -179,7 +176,6 @@ ISENTROPE_BF16 inline uint16x8_t rounded(const float* from) {
 ISENTROPE_BF16 inline void store(Pair* to, uint16x8_t pairs) {
   vst1q_u16(reinterpret_cast<std::uint16_t*>(to), pairs);
 }
-// Rounds two vectors to eight pairs of their lanes and stores them.
 ISENTROPE_BF16 inline void store_pairs(Pair* to, uint16x8_t first, uint16x8_t second) {
   store(to, vzip1q_u16(first, second));
   store(to + 4, vzip2q_u16(first, second));
@@ -203,8 +199,7 @@ ISENTROPE_BF16 Pair* round_tile(float* tile, std::size_t rows) {
   return pairs;
 }
 
-// Multiplies before rounding, so that each number is rounded once. The factor of a row that sees no
-// key may be NaN.
+// Multiplies before the one rounding. The factor of a row that sees no key may be NaN.
 ISENTROPE_BF16 inline uint16x8_t rounded_product(const float* from, float factor) {
   alignas(16) float products[8];
   for (std::size_t i = 0; i < 8; i += 4) {

@@ -41,12 +41,10 @@ HWY_INLINE constexpr std::size_t round_down(std::size_t count, std::size_t step)
   return count / step * step;
 }
 
-// Operation on the value of C: it is replaced, added to, or first multiplied by its column's
-// factor.
+// Operation on the value of C: it is replaced, added to, or first times its column's factor.
 enum class Into { replace, add, scale };
 
-// Offset of element (row, k) of the left operand: row * row() + k * depth(). Strides known at
-// compile time become part of the load instruction.
+// Offset of element (row, k) of the left operand. Constant strides become part of the load.
 template <std::size_t kRow, std::size_t kDepth>
 struct LeftLayout {
   static constexpr std::size_t row(const TileProduct<float>&) { return kRow; }
@@ -80,8 +78,7 @@ struct LeftColumns : LeftLayout<1, 0> {
   static constexpr std::size_t kAhead = 20;  // 8: 0.95 times at n = 64; 32 or 48: 0.99
 };
 
-// Rows as pack_rows() packs them, in panels of the depth: a right operand reused as a left one
-// without a transposition.
+// Rows as pack_rows() packs them, in panels of the depth: a right operand reused as a left one.
 struct LeftPanels : LeftLayout<0, 1> {
   static std::size_t row(const TileProduct<float>&) { return panel_width(); }
   static std::size_t chunk() { return panel_width(); }
@@ -134,8 +131,7 @@ HWY_INLINE void panel_product(const TileProduct<float>& t, std::size_t row, std:
   }
 }
 
-// Dispatches to instances with constant height, because sums indexed at run time would be in
-// memory, not in registers.
+// Dispatches to instances of constant height, because sums indexed at run time are in memory.
 template <std::size_t kVectors, typename Left, Into kInto>
 HWY_INLINE void rows_product(const TileProduct<float>& t, std::size_t row, std::size_t column) {
   const std::size_t rows = t.rows - row;

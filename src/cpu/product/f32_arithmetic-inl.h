@@ -17,8 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Interface of an arithmetic: its element type, the packing of rows, and products. Pairs is the
-// other one.
+// Interface of an arithmetic (Pairs is the other): element type, packing of rows, and products.
 struct F32 {
   using Element = float;
   static constexpr std::size_t kNumbers = 1;  // numbers in an element

@@ -16,7 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Loads consecutive numbers into d's lanes.
 template <typename D>
 HWY_INLINE hn::Vec<D> load_floats(D d, const float* from) {
   return hn::LoadU(d, from);

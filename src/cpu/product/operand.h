@@ -1,4 +1,3 @@
-// Operand: the rows of a tensor that one block of a task reads, and how they are read.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +13,7 @@
 
 namespace isentrope {
 
-// Two bf16 or f16 numbers, neighbours along the depth, that a dot product takes at once. The
-// product knows the type.
+// Two bf16 or f16 numbers, neighbours along the depth, for a product that knows which.
 struct Pair {
   std::uint16_t first, second;
 };
@@ -28,11 +26,11 @@ struct Strided {
   std::ptrdiff_t stride;
 };
 
-// Rows are addressed by one pointer each, so that several heads, strided views and paged caches
-// look alike to packing. resolve() determines once a block whether rows are evenly spaced.
-// Strides may be anything, also 0 and negative. Rows that a product cannot read in place are packed
-// through the pointers. Codes of 8 bits become floats: the whole block in resolve(), or in
-// registers if a decode step streams them (row_stream-inl.h).
+// The rows of a tensor that a block of a task reads. One pointer a row makes heads, strided views
+// (any strides, also 0 and negative) and paged caches look alike to packing. resolve() finds once a
+// block whether rows are evenly spaced; if not, packing goes through the pointers. Codes of 8 bits
+// become floats: the whole block in resolve(), or in registers if a decode step streams them
+// (row_stream-inl.h).
 class Operand {
  public:
   explicit Operand(const ConstTensor& tensor) : tensor_(tensor) {}
@@ -65,8 +63,7 @@ class Operand {
   [[nodiscard]] std::size_t group() const {
     return columns() / static_cast<std::size_t>(scale_.extents[3]);
   }
-  // Returns pointers to the scales of rows r and after; the scale of group g is at g *
-  // scale_stride().
+  // Returns pointers to the scales of rows r and after; that of group g is at g * scale_stride().
   [[nodiscard]] const float* const* scales_from(std::size_t r) const { return scales_.data() + r; }
   [[nodiscard]] std::ptrdiff_t scale_stride() const { return scale_.strides[3]; }
 
@@ -102,8 +99,7 @@ class Operand {
   // Appends keys of a cache, paged or not.
   void add_keys(const PagedKeys& pages, std::int64_t batch, std::int64_t head, KeyRange keys) {
     if (!pages) return add(batch, head, keys);
-    // Appends page by page, because key by key took 18 % of a step with an 8-bit cache and 10 % in
-    // bf16.
+    // By pages, because key by key took 18 % of a step with an 8-bit cache and 10 % in bf16.
     const std::int64_t page_size = tensor_.extents[2];
     for (std::int64_t key = keys.begin; key < keys.end;) {
       const std::int64_t first = key - key % page_size;
@@ -148,8 +144,7 @@ class Operand {
                       step / static_cast<std::ptrdiff_t>(sizeof(T))};
   }
 
-  // Returns the bytes from row r to the one `rows` further on. Past the end of the list an even
-  // spacing is continued; otherwise 0.
+  // Returns the bytes from row r to r + rows. Even spacing continues past the end; otherwise 0.
   [[nodiscard]] std::ptrdiff_t distance(std::size_t r, std::size_t rows) const {
     if (r + rows < count_) return rows_[r + rows] - rows_[r];
     return is_even_ ? static_cast<std::ptrdiff_t>(rows) * step_ : 0;
@@ -162,8 +157,7 @@ class Operand {
     static_assert(sizeof(T) == 4);
     constexpr std::ptrdiff_t kFar = 2048;
     const bool holds = std::is_same_v<T, Pair> ? size_of(type()) == 2 : type() == DType::f32;
-    // A register tile reads whole groups of four, and past the last row or column is not the
-    // caller's memory.
+    // Groups of four are read whole: what follows the last row or column is not the caller's.
     const bool in_fours = count_ % 4 == 0 && row_bytes() % (4 * sizeof(T)) == 0;
     if (!holds || !in_fours || !is_even_ || step_ <= 0 || step_ >= kFar || step_ % 4 != 0 ||
         reinterpret_cast<std::uintptr_t>(rows_[0]) % sizeof(T) != 0) {

@@ -21,8 +21,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Calls visit(T()) with the type of the rows. Called once a block, so that inner loops know their
-// type.
+// Calls visit(T()) with the type of the rows, once a block, so that inner loops know their type.
 template <typename Visit>
 HWY_INLINE void for_type(DType type, const Visit& visit) {
   switch (type) {
@@ -40,8 +39,7 @@ HWY_INLINE void for_type(DType type, const Visit& visit) {
 // Distance of prefetching, because strided rows are too short for the hardware prefetcher.
 inline constexpr std::size_t kRowsAhead = 8;
 
-// Prefetches a row while others are packed: 5 % of the forward pass at n = 64, where every row is
-// read once, from L3.
+// Prefetches a row while others are packed: 5 % of the forward pass at n = 64, read once from L3.
 HWY_INLINE void prefetch_row(const Operand& from, std::size_t row) {
   if (row >= from.count()) return;
   for (std::size_t byte = 0; byte < from.row_bytes(); byte += 64)
@@ -56,8 +54,7 @@ HWY_INLINE float load_float(const T* from) {
   return to_float(number);
 }
 
-// Packs a vector of a panel's rows, first ... first + count - 1, then zeros: to[column][row], times
-// factors[row] if given.
+// Packs a vector of a panel's rows, then zeros: to[column][row], times factors[row] if given.
 template <typename T>
 HWY_INLINE void transpose_rows(const Operand& from, std::size_t first, std::size_t count,
                                const float* factors, float* HWY_RESTRICT to) {
@@ -147,8 +144,7 @@ HWY_INLINE bool pack_rows_of(const Operand& from, std::size_t padded_rows, float
 }
 
 // Packs rows in panels of panel_width() columns: to[panel][row][column], times scale[row] if given.
-// Missing columns are 0; a panel has room for padded_rows. Returns whether every element is finite,
-// because a masked non-finite one must not meet a weight of 0.
+// Missing columns are 0; a panel has room for padded_rows. Returns whether every element is finite.
 HWY_INLINE bool pack_rows(const Operand& from, std::size_t padded_rows, float* HWY_RESTRICT to,
                           const float* scale = nullptr) {
   bool finite = true;
@@ -158,8 +154,7 @@ HWY_INLINE bool pack_rows(const Operand& from, std::size_t padded_rows, float* H
   return finite;
 }
 
-// Copies to to[row][column], rows `stride` numbers apart; the gap stays undefined. Rows are copied
-// in order, because they come from memory.
+// Copies to to[row][column], rows `stride` apart; the gap stays undefined. In order, as in memory.
 template <typename T>
 HWY_INLINE void copy_rows(const Operand& from, std::size_t stride, float* HWY_RESTRICT to) {
   const Floats d;

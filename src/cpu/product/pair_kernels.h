@@ -1,10 +1,9 @@
 // Products of pairs of bf16 or f16 numbers, neighbours along the depth, by instructions that
 // Highway does not have. They do at least twice the multiplications of f32 a cycle.
 //
-// Products of two such numbers are exact in f32, so scores are as exact as with the f32 product.
-// bf16 products flush denormals to 0, and a sum may overflow before lambda scales it: Pairs::fits()
-// checks for both. Weights and gradients of logits are rounded to the type, by at most one part in
-// 2^8 or 2^11.
+// Products of two such numbers are exact in f32, so scores are as exact as with f32. bf16 products
+// flush denormals, and a sum may overflow before lambda scales it: Pairs::fits() checks both.
+// Weights and gradients of logits are rounded to the type, by at most one part in 2^8 or 2^11.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +30,9 @@ struct PairKernels {
   // Whether A of add_weighted and B of add_transposed are transposed in place, in blocks of 16 x 16
   // pairs of a panel. The sums of add_transposed are then left transposed, too.
   bool is_turned = false;
-  // Rearranges packed panels in place for B of multiply_packed and multiply_rows; null if packing
-  // suffices.
+  // Rearranges packed panels in place for B of multiply_packed and multiply_rows; may be null.
   void (*arrange)(Pair* panels, std::size_t pairs) = nullptr;
-  // Rows of a decode step from which these products are faster than streams of f32, with caches of
-  // 128 keys and more.
+  // Rows of a decode step from which these are faster than streams of f32, at 128 keys and more.
   std::size_t decode_rows = std::numeric_limits<std::size_t>::max();
   // Called before and after all products of a task; null if not needed.
   void (*begin)() = nullptr;
@@ -68,8 +65,7 @@ struct PairKernels {
 
 // Returns the best kernels of this CPU for the type; null if it has none.
 [[nodiscard]] const PairKernels* pair_kernels(DType type);
-// Uses these kernels in calls that begin from now on; null for none. For tests and measurements,
-// which must check that the CPU runs them.
+// Uses these kernels from the next call on; null for none. Tests must check that the CPU runs them.
 void use_pair_kernels(DType type, const PairKernels* kernels);
 // Returns the vector bytes of targets that have pair kernels on some CPU of this architecture.
 [[nodiscard]] std::size_t bytes_of_pair_vectors();

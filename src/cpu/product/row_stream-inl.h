@@ -24,8 +24,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Keys in a group. Their values are summed separately, and all rows but the first read them from
-// L1.
+// Keys in a group. Values are summed by group, and all rows but the first read them from L1.
 inline constexpr std::size_t kFewKeys = 16;
 
 // Vectors of columns processed together; remaining vectors are processed one by one.
@@ -104,8 +103,7 @@ HWY_INLINE FewRows<T> few_rows(const Operand& from, std::size_t begin, std::size
   return rows_read;
 }
 
-// Prefetches `bytes` bytes at `at + ahead`, because the hardware prefetcher does not follow several
-// interleaved rows.
+// Prefetches at `at + ahead`: the hardware prefetcher does not follow several interleaved rows.
 HWY_INLINE void fetch_ahead(const void* at, std::ptrdiff_t ahead, std::size_t bytes) {
   constexpr std::size_t kLine = 64;
   const auto from = reinterpret_cast<std::uintptr_t>(at) + static_cast<std::uintptr_t>(ahead);
@@ -114,8 +112,7 @@ HWY_INLINE void fetch_ahead(const void* at, std::ptrdiff_t ahead, std::size_t by
     hwy::Prefetch(reinterpret_cast<const std::byte*>(from + byte));
 }
 
-// Calls visit(first column, std::integral_constant of vectors) for pieces of columns and single
-// vectors at the end.
+// Calls visit(first column, std::integral_constant of vectors) for pieces, then single vectors.
 template <typename Visit>
 HWY_INLINE void for_each_piece(std::size_t columns, const Visit& visit) {
   const std::size_t lanes = hn::Lanes(Floats());

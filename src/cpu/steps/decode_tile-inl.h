@@ -1,6 +1,5 @@
-// Products for a few rows with the caller's keys and values in place. A decode step reads each
-// once, so packing would be most of its work (7 GB/s of cache instead of the memory's 26). Numbers
-// become floats in registers, once for four rows.
+// Products for a few rows with keys and values in place: each is read once, so packing would be
+// most of the work (7 GB/s of cache, not 26 of memory). Numbers become floats once for four rows.
 
 #if defined(ISENTROPE_DECODE_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_DECODE_TILE_INL_H_

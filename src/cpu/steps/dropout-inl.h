@@ -20,8 +20,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Drops weights[key][row] of a transposed tile, from its first key on. A vector of rows draws four
-// keys at once.
+// Drops weights[key][row] of a transposed tile. A vector of rows draws four keys at once.
 HWY_INLINE void drop_weights(const RowTile& tile, float* weights) {
   const Floats d;
   const Words dw;

@@ -19,8 +19,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Sums over tiles: dq of a query tile, without lambda; dk and dv of a key block, dk in log2 like
-// the queries. Rows are whole panels apart.
+// Sums over tiles, rows whole panels apart: dq without lambda; dk (in log2 like queries) and dv.
 struct GradientSums {
   std::size_t columns, value_columns;
   Buffer<float> dq, dk, dv;
@@ -69,8 +68,7 @@ class GradientOperands : public GradientProducts {
   Scratch::Array d_output_right(std::size_t rows) { return {right_[1], right_size(rows, 1)}; }
 
   void pack_keys(const Operand& keys, const Operand& values) noexcept override {
-    // Keys are a right operand twice: transposed for the logits and in rows for dq. Values are
-    // needed transposed only.
+    // Keys are a right operand twice, transposed (logits) and in rows (dq); values only transposed.
     keys_ = &keys;
     arithmetic_.pack_transposed(keys, nullptr, across_[0].data());
     arithmetic_.pack_transposed(values, nullptr, across_[1].data());

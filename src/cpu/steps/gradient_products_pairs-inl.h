@@ -46,7 +46,7 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
     }
   }
 
-  // Queries are not scaled here, and output gradients do not include the sink. In sums over rows,
+  // Queries are not scaled here, and output gradients do not include the sink: in sums over rows,
   // dz and P carry lambda and the non-sink weight instead.
   void finish_rows(GradientTile& tile, std::size_t row, std::size_t rows) noexcept override {
     const PairKernels& kernels = arithmetic_.kernels();
@@ -60,8 +60,7 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
       std::fill_n(tile.gradients + end * kGradientKeys + first, count, 0.0f);
       std::fill_n(tile.weights + end * kGradientKeys + first, count, 0.0f);
     }
-    // Sums over keys and over rows pair different neighbours, so dz is rounded twice, each time
-    // from f32.
+    // Sums over keys and over rows pair different neighbours: dz is rounded twice, both from f32.
     for (std::size_t r = row; r < end; r += 2) {
       const std::size_t at = r * kGradientKeys + first, next = at + kGradientKeys;
       const std::size_t pair = r / 2 * kGradientKeys + first;
@@ -76,8 +75,7 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
     const PairKernels& kernels = arithmetic_.kernels();
     const std::size_t width = panel_width(), rows = tile.queries.rows;
     const std::size_t row_pairs = arithmetic_.pairs_of(rows);
-    // A pair with one visible key is summed as a whole: dz is 0 at the other, and packing left its
-    // value finite.
+    // A pair with one visible key is summed whole: at the other dz is 0, and its value finite.
     const std::size_t first = round_down(tile.ranges.first, 2 * kernels.depth), pair = first / 2;
     const std::size_t last = tile.ranges.last, depth = arithmetic_.pairs_of(last - first);
     for (std::size_t row = 0; row < rows; row += kernels.rows) {

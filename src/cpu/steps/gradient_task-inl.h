@@ -97,8 +97,7 @@ class GradientTask {
     }
   }
 
-  // One arithmetic serves a whole key block, because dk and dv sum over all its queries and must be
-  // rounded in one way.
+  // One arithmetic a key block: dk and dv sum over all its queries and must be rounded alike.
   void pack_keys() {
     products_ = pairs_fit() ? static_cast<GradientProducts*>(&pairs_) : &f32_;
     products_->pack_keys(keys_, values_);
@@ -126,8 +125,7 @@ class GradientTask {
                [&] { return pairs.fits(tile_.queries) && pairs.fits(tile_.d_output); });
   }
 
-  // Calls visit(first key, ranges) for each tile of the block's keys that some row of the query
-  // tile sees.
+  // Calls visit(first key, ranges) for each tile of keys that some row of the query tile sees.
   template <typename Visit>
   void for_each_key_tile(const Visit& visit) {
     const Mask& mask = call_.options.mask;
@@ -138,8 +136,7 @@ class GradientTask {
                                                   call_.input.q.extents[2], call_.plan.keys)
                                              .keys;
     }
-    // A query tile that sees no key of this block is not packed; in causal calls that is half of
-    // them.
+    // A query tile that sees no key of this block is not packed: half of them in causal calls.
     bool packed = false;
     for (std::size_t key = 0; key < keys_.count(); key += kGradientKeys) {
       const std::size_t keys = HWY_MIN(kGradientKeys, keys_.count() - key);

@@ -110,8 +110,7 @@ HWY_INLINE void clear_between(std::size_t begin, std::size_t stride, std::size_t
   }
 }
 
-// Adds the term of the largest key, after gradient_row() on the same columns. `key` counts in the
-// call; -1: none.
+// Adds the largest key's term, after gradient_row(). `key` counts in the call; -1: none.
 HWY_INLINE void add_at_largest_key(const RowGradient& row, std::int64_t key, std::int64_t first_key,
                                    std::size_t begin, std::size_t end,
                                    const float* HWY_RESTRICT weights,

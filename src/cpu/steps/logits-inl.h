@@ -67,9 +67,8 @@ struct Tanh {
   hn::Vec<Floats> value, slope;
 };
 
-// Computes both from e = e^(-2|x|). Near 0 a series keeps digits that the quotient loses: 3e-10
-// relative at the switch. The slope 4 e / (1 + e)^2 avoids the cancellation of 1 - tanh^2, so that
-// a saturated soft-cap passes gradients below 1e-6.
+// Computes both from e = e^(-2|x|). Near 0 a series keeps digits that the quotient loses: 3e-10 at
+// the switch. The slope 4 e / (1 + e)^2 does not cancel: saturated caps pass gradients below 1e-6.
 HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
   const Floats d;
   const auto one = hn::Set(d, 1.0f), size = hn::Abs(x);
@@ -86,9 +85,8 @@ HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
   return {hn::CopySign(result, x), slope};
 }
 
-// Soft-caps logits[0, columns) in place. Columns are rounded up to whole vectors, so there must be
-// room. Stores d capped / d logit in `slopes` if given. Bias and mask are read key by key, because
-// they concern fewer calls.
+// Soft-caps logits[0, columns) in place, rounded up to whole vectors (there must be room). Stores d
+// capped / d logit in `slopes` if given. Bias and mask, of fewer calls, are read key by key.
 HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* HWY_RESTRICT logits,
                            float* HWY_RESTRICT slopes) {
   const Floats d;

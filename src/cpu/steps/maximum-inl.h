@@ -13,11 +13,9 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Returns the larger of `least`, which is not NaN, and x; NaN if x is NaN.
-//
-// hn::Max leaves the result for NaN open: x86 returns the second operand, NEON and Highway's
-// portable targets return the other number. Maxima over keys may use it, because a NaN logit makes
-// the row's weights NaN anyway.
+// Returns the larger of `least`, which is not NaN, and x; NaN if x is NaN. hn::Max leaves NaN open:
+// x86 returns the second operand, NEON and portable targets the other number. Maxima over keys may
+// use it, because a NaN logit makes the row's weights NaN anyway.
 template <typename V>
 HWY_INLINE V max_or_nan(V least, V x) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128

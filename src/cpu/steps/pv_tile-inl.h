@@ -28,21 +28,18 @@ struct ValueSums {
   bool empty;            // no earlier block; contents of `sums` are undefined
 };
 
-// Interface of both arithmetics. Non-finite values must not meet a weight of 0 in rows that do not
-// see them.
+// Interface of both arithmetics. Non-finite values must not meet the weight 0 of a masked key.
 class PvTile {
  public:
   virtual void place_values(const Operand& values) noexcept = 0;
-  // Adds weights[key][row] times the tile's values, from its first key on. May overwrite the
-  // weights.
+  // Adds weights[key][row] times values, from the tile's first key on. May overwrite the weights.
   virtual void run(const RowTile& tile, float* weights, const ValueSums& to) noexcept = 0;
 
  protected:
   ~PvTile() = default;
 };
 
-// Each arithmetic has its own specialisation: floats look for NaN if a mask requires it, pairs when
-// they are packed.
+// One specialisation each: floats look for NaN if a mask requires it, pairs when packed.
 template <typename Arithmetic>
 class PvTileOf;
 
@@ -65,8 +62,7 @@ class PvTileOf<F32> final : public PvTile {
     // the block's values are checked once; most often all are finite.
     const bool masks = tile.ranges.ragged || tile.masks_one_by_one();
     if (masks && !finite_) finite_ = all_finite(values_, count_, columns_);
-    // The tile begins at a multiple of four keys. Weights before the union's first key are 0, but
-    // their values may be NaN, so the product begins at the union.
+    // Tiles begin at multiples of four keys, products at the union: values before it may be NaN.
     const float* of_first = weights + (tile.ranges.first - tile.first) * panel_width();
     masks && !*finite_ ? add_seen(tile, of_first, to) : add_all(tile, of_first, to);
   }
@@ -89,13 +85,11 @@ class PvTileOf<F32> final : public PvTile {
              : multiply<LeftColumns, Into::scale>(product);
   }
 
-  // Same sums in the same order, hence the same bits, but RowTile::sees() decides which non-finite
-  // values a row meets.
+  // Same sums in the same order, so the same bits, but a row meets only values that it sees.
   void add_seen(const RowTile& tile, const float* weights, const ValueSums& to) const {
     const Floats d;
     const std::size_t lanes = hn::Lanes(d), width = panel_width(), first = tile.ranges.first;
-    // Used for non-finite values under a mask, which are rare: as exact as the other path, not as
-    // fast.
+    // For non-finite values under a mask, which are rare: as exact as the other path, not as fast.
     HWY_ALIGN float seen[hn::MaxLanes(Floats())];
     for (std::size_t r = 0; r < tile.rows; r += lanes) {
       for (std::size_t c = 0; c < columns_; ++c) {
@@ -150,8 +144,7 @@ class PvTileOf<Pairs> final : public PvTile {
     const std::size_t width = panel_width(), panel = arithmetic_.pairs_of(values_->count()) * width;
     const std::size_t depth = arithmetic_.pairs_of(tile.keys());
     const Pair* pairs = kernels.round_tile(weights, tile.keys());
-    // The dot product only adds. An instance that replaces would serve only the first of many
-    // blocks.
+    // The dot product only adds; a replacing instance would serve only the first of many blocks.
     if (to.empty) std::fill_n(to.sums, round_up(columns_, width) * width, 0.0f);
     for (std::size_t column = 0; column < columns_; column += width) {
       const std::size_t at = column / width * panel + tile.first / 2 * width;

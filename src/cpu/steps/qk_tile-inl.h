@@ -17,14 +17,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Interface of both arithmetics, because bf16 pairs do not support every number and the choice may
-// change from block to block. Keys are read in place, a block at a time; queries are packed once a
-// work item.
+// Interface of both arithmetics: bf16 pairs do not support every number, so the choice is per
+// block. Keys are read in place by blocks; queries are packed once a work item.
 class QkTile {
  public:
   virtual void place_keys(const Operand& keys) noexcept = 0;
-  // Computes scores[key][row], in log2, from the tile's first key on. lambda: one for each row of
-  // the tile.
+  // Computes scores[key][row] in log2, from the tile's first key on. lambda: one for each row.
   virtual void run(const RowTile& tile, const float* lambda, float* scores) const noexcept = 0;
 
  protected:
@@ -45,8 +43,7 @@ class QkTileOf final : public QkTile {
   Scratch::Array queries(std::size_t rows) { return {queries_, rows * depth_}; }
   Scratch::Array key_copies(std::size_t keys) { return {key_copies_, keys * key_stride_}; }
 
-  // Separate from place_keys(), because queries are packed once a work item and only by arithmetics
-  // that are used.
+  // Separate from place_keys(): queries are packed once an item, and only by arithmetics in use.
   void pack_queries(const Operand& queries, const float* lambda) noexcept {
     arithmetic_.pack_transposed(queries, lambda, queries_.data());
   }

@@ -1,4 +1,3 @@
-// QueryBlock: the rows of one work item of a forward pass, before any key is read.
 
 #if defined(ISENTROPE_QUERY_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_QUERY_BLOCK_INL_H_
@@ -23,8 +22,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Rows are those of all query heads of the group, one head after the other, so that they share
-// loaded keys.
+// The rows of a forward work item: all query heads of the group, one after the other, share keys.
 class QueryBlock {
  public:
   explicit QueryBlock(const ForwardCall& call)
@@ -33,8 +31,7 @@ class QueryBlock {
         queries_(call.input.q),
         next_queries_(call.input.q) {}
 
-  // Arrays for the task's Scratch, for up to `rows` rows. lambda and own_keys also cover the lanes
-  // past the last row.
+  // Arrays for `rows` rows. lambda and own_keys also cover the lanes past the last row.
   Scratch::Array pointers(std::size_t rows) { return queries_.pointers(rows); }
   Scratch::Array next_pointers(std::size_t rows) { return next_queries_.pointers(rows); }
   Scratch::Array copy(std::size_t rows) { return queries_.copy(rows); }
@@ -56,8 +53,7 @@ class QueryBlock {
       for (std::int64_t query = item.begin; query < item.end; ++query)
         lambda_[row++] = scale_log2(scale[query]);
     }
-    // Lanes past the last row compute too; a lambda of 0 keeps them finite, and their results are
-    // not read.
+    // Lanes past the last row compute too: a lambda of 0 keeps them finite, and nobody reads them.
     std::fill(lambda_.data() + row, lambda_.data() + lambda_.size(), 0.0f);
   }
 
@@ -72,8 +68,7 @@ class QueryBlock {
   [[nodiscard]] const float* lambda() const { return lambda_.data(); }  // one for each row, in log2
   [[nodiscard]] KeyRange seen() const { return seen_; }                 // by any row
   [[nodiscard]] KeyRange range(std::size_t row) const { return ranges_[row]; }
-  // Returns whether a row sees one of these keys. Only dilated rows may skip whole blocks within
-  // the union.
+  // Returns whether a row sees one of these keys. Only dilated rows may skip blocks of the union.
   [[nodiscard]] bool any_sees(std::int64_t begin, std::int64_t end) const {
     if (call_.options.mask.dilation <= 1) return true;
     const KeyRange* ranges = ranges_.at(0, rows_);

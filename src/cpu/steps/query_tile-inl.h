@@ -79,8 +79,7 @@ struct GradientTile {
   const QueryTile& queries;
   std::size_t key;               // first key of the tile, counted from the block's
   const GradientRanges& ranges;  // from the tile's first key
-  // The union of the ranges in whole panels, because keys are the columns of these products and
-  // panels are packed for the whole block.
+  // The union in whole panels: keys are columns here, and panels are packed for the whole block.
   std::size_t first = ranges.first / panel_width() * panel_width();
   std::size_t last = round_up(ranges.last, panel_width());
 

@@ -20,8 +20,7 @@ float lambda_of(const ForwardCall& call, std::int64_t batch, std::int64_t head, 
 void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t head,
                    std::int64_t query, const RowState& state, const float* sums) {
   const RowStats stats = finalize(state);
-  // Divides instead of multiplying by a rounded reciprocal of s0, so that a row of one key returns
-  // its value. An empty row's sums are 0 and stay 0.
+  // Divides, because 1 / s0 would round: a row of one key returns its value. Empty sums stay 0.
   double factor = state.empty() ? 0 : call.dropout.factor / state.s0;
   const auto& sink = call.options.sinks;
   if (sink && !state.empty()) factor *= non_sink_weight(stats.lse, sink(head));
@@ -43,8 +42,7 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
 
 double output_product(const AttentionGradientInput& gradient, std::int64_t batch, std::int64_t head,
                       std::int64_t query) {
-  // Each product is exact in double, and the sum preserves cancellation: it enters every weight's
-  // gradient of the row.
+  // Products are exact in double, and sums may cancel: this enters every weight's gradient.
   const auto number = [&](const ConstTensor& tensor, std::int64_t column) {
     const std::int64_t row =
         batch * tensor.strides[0] + head * tensor.strides[1] + query * tensor.strides[2];
@@ -57,8 +55,7 @@ double output_product(const AttentionGradientInput& gradient, std::int64_t batch
   return sum;
 }
 
-// Merges in the order of the splits, row by row: some 10^4 numbers a call, next to millions that
-// the splits read.
+// Merges in the order of the splits, row by row: some 10^4 numbers, next to millions read.
 void merge_splits(const ForwardCall& call, std::int64_t index) {
   const TilePlan& plan = call.plan;
   const Partials& partials = *call.partials;

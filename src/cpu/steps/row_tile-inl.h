@@ -30,15 +30,13 @@ struct RowTile {
   std::size_t row, rows;   // first row within the work item, and number of rows
   const Ranges& ranges;    // from the block's first key
   const double* own_keys;  // of the rows; null unless distances are needed
-  // Granularity of the tile's first key. Products round their rows, the keys, up to four, and pairs
-  // hold two.
+  // Granularity of the tile's first key: products round keys up to four, and pairs hold two.
   std::size_t step = 4;
   std::size_t first = ranges.first / step * step;  // the tile's first key
 
   [[nodiscard]] std::size_t keys() const { return ranges.last - first; }
 
-  // Returns soft-cap, bias and mask of row r, counted from the tile's first, at key `key` of the
-  // block.
+  // Returns soft-cap, bias and mask of row r of the tile at key `key` of the block.
   [[nodiscard]] LogitTerms terms(std::size_t r, std::size_t key) const {
     const std::int64_t group = call.input.q.extents[1] / call.plan.kv_heads;
     const std::int64_t head = head_of(item, group, row + r);
@@ -61,8 +59,7 @@ struct RowTile {
   }
 };
 
-// Own keys of the rows of a tile, which may be outside the tile. They count like `first`, its first
-// key.
+// Own keys of the rows, maybe outside the tile. They count like `first`, its first key.
 struct RowPositions {
   const double* own_keys = nullptr;  // null unless distances are needed
   double first = 0;
@@ -76,9 +73,8 @@ HWY_INLINE RowPositions positions_of(const RowTile& tile, std::size_t first,
   return {tile.own_keys, static_cast<double>(tile.block) + static_cast<double>(first) * keys, keys};
 }
 
-// Turns the scores of row r into logits. Returns how many keys of [begin, end), counted from the
-// block's key `first`, the row sees. The support is counted here, because here boolean mask and
-// bias of -inf are read.
+// Turns the scores of row r into logits. Returns how many keys of [begin, end), counted from
+// `first`, the row sees: boolean mask and bias of -inf are read here.
 HWY_INLINE std::int64_t finish_row(const RowTile& tile, std::size_t r, std::size_t first,
                                    std::size_t begin, std::size_t end, std::size_t columns,
                                    float* logits) {

@@ -1,6 +1,5 @@
-// RowTileState: states of the rows of one row tile as arrays, so that vectors process several rows
-// at once. One row at a time, horizontal sums, merge and logarithm took a fifth of the forward pass
-// at n = 64.
+// States of a row tile as arrays, so that vectors process several rows at once. Row by row,
+// horizontal sums, merge and logarithm took a fifth of the forward pass at n = 64.
 
 #if defined(ISENTROPE_ROW_TILE_STATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_ROW_TILE_STATE_INL_H_
@@ -26,8 +25,7 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
 inline constexpr std::size_t kRowsAtOnce = 4;
-// Maximum number of rows of a row tile: a panel's width, or the few rows of a decode step in whole
-// groups.
+// Maximum rows of a row tile: a panel's width, or a decode step's few rows in whole groups.
 inline constexpr std::size_t kPanelRows = 2 * hn::MaxLanes(Floats());
 inline constexpr std::size_t kStateRows = HWY_MAX(kPanelRows, round_up(kRegisterRows, kRowsAtOnce));
 using Doubles = hn::CappedTag<double, kStateRows>;
@@ -85,9 +83,8 @@ HWY_INLINE void reduce_four(const hn::Vec<Floats> v[kRowsAtOnce], const Combine&
 }
 #endif
 
-// Raises the states' maxima to the block's where these are larger; origin[r] is the new maximum, or
-// 0 while every logit is -inf (because -inf - -inf is NaN). Returns whether any row's maximum
-// changed; rescale[r] is then the factor of its value sums.
+// Raises the states' maxima to the block's. origin[r] is the new maximum, or 0 while every logit is
+// -inf (-inf - -inf is NaN). Returns whether any grew: rescale[r] is then its value sums' factor.
 HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, RowTileState& state,
                       float* HWY_RESTRICT origin, float* HWY_RESTRICT rescale) {
   const Doubles d;
@@ -105,8 +102,7 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, Row
     // A state without weight has only zeros, and -inf times 0 would be NaN. Skipping powers for
     // rows that see their first keys gives 1.02 times at n = 64.
     if (hn::AllTrue(d, hn::Eq(before, lowest))) continue;
-    // NaN rows become NaN through their weights, because the emulated target's exponential may not
-    // handle NaN.
+    // NaN rows become NaN by their weights: the emulated target's exp may not handle NaN.
     const auto fall = hn::Sub(before, max);
     const auto falls = hn::And(hn::Gt(before, lowest), hn::Le(fall, hn::Zero(d)));
     const auto shift = hn::IfThenElseZero(falls, fall);
@@ -124,8 +120,7 @@ HWY_INLINE bool raise(const float* HWY_RESTRICT block_max, std::size_t rows, Row
   return max_grew;
 }
 
-// Computes sums[i] += lane i of v. A block's sums of up to 256 weights are in f32; those of a row
-// of a million keys are in double.
+// Computes sums[i] += lane i of v. Up to 256 weights are summed in f32; a million keys in double.
 HWY_INLINE void add_lanes(hn::Vec<Floats> v, double* HWY_RESTRICT sums) {
   HWY_ALIGN float added[hn::MaxLanes(Floats())];
   const Doubles d;
@@ -144,8 +139,7 @@ HWY_INLINE void add_sums(const hn::Vec<Floats> v[kRowsAtOnce], double* HWY_RESTR
   for (std::size_t i = 0; i < kRowsAtOnce; ++i) sums[i] += static_cast<double>(added[i]);
 }
 
-// Statistics of a row tile's rows, and the factor 1 / s0 from value sums to outputs: 0 for an empty
-// row.
+// Statistics of a row tile's rows, and the factor 1 / s0 of value sums: 0 for an empty row.
 struct RowColumn {
   RowColumn() {}  // not cleared: every row is written before it is read
   HWY_ALIGN float rows[kStateRows];
@@ -154,8 +148,7 @@ struct RowTileStats : StatisticFields<RowColumn> {
   RowColumn factor;
 };
 
-// finalize() of statistics.h for several rows at once. The first loop processes all rows; the
-// second recomputes rows that are empty or non-finite.
+// finalize() of statistics.h for several rows; a second loop recomputes empty or non-finite ones.
 HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
                                   RowTileStats& stats) {
   const Doubles d;
@@ -180,8 +173,7 @@ HWY_INLINE void finalize_row_tile(const RowTileState& state, std::size_t rows,
     store(factor, stats.factor);
   }
   for (std::size_t r = 0; r < rows; ++r) {
-    // The largest key has weight 1, so a smaller sum, or NaN, means an empty row or non-finite
-    // logits.
+    // The largest key has weight 1: a smaller sum, or NaN, means an empty or non-finite row.
     if (state.s0[r] >= 1) continue;
     const RowStats row = finalize(state.row(r));
     for_each_statistic(

@@ -22,8 +22,7 @@ namespace isentrope::HWY_NAMESPACE {
 // Results of one row; 0 if they are not needed.
 using RowNumbers = StatisticFields<float>;
 
-// Adds one statistic's terms. d: its upstream gradient. results: those of the row, restricted to
-// those that the list of statistics names.
+// Adds one statistic's terms. d: its upstream gradient. results: those that the list names.
 using AddGradient = void (*)(float d, const RowNumbers& results, RowGradient& to);
 
 // In the order of the list; null for statistics without a gradient.

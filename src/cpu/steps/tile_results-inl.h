@@ -47,8 +47,7 @@ HWY_INLINE void write_statistics(const ForwardCall& call, const RowTileState& st
       to, stats);
   write_column(to.support, at, state.support + r, count);
   if (!to.lambda) return;
-  // Inlined for rows that see a key, because a call for each row took 3 % of the time of 512 heads
-  // of 64 queries.
+  // Inlined for rows that see a key: a call for each row took 3 % of 512 heads of 64 queries.
   const HeadScale scale = call.scale.of(at.batch, at.head);
   float lambda[kStateRows];
   for (std::size_t i = 0; i < count; ++i) {
@@ -100,9 +99,8 @@ HWY_INLINE void write_partials(const ForwardCall& call, std::int64_t index, std:
   }
 }
 
-// Writes rows row ... row + rows - 1 of work item `index`, whose value sums are sums[r]: to the
-// caller, or for the merge if the keys are split. Rows without keys are set to 0 explicitly,
-// because their sums were never written and may be NaN.
+// Writes rows row ... row + rows - 1 of work item `index`, of value sums sums[r]: to the caller, or
+// for the merge of splits. Rows without keys are set to 0: nobody wrote their sums.
 HWY_INLINE void write_rows(const ForwardCall& call, std::int64_t index, std::size_t row,
                            std::size_t rows, const RowTileState& state, float* sums,
                            std::size_t stride) {
