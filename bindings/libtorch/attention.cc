@@ -42,8 +42,7 @@ void check(const char* name, const at::Tensor& tensor, std::int64_t dimensions) 
   if (tensor.scalar_type() != at::kFloat) fail("be float32", c10::toString(tensor.scalar_type()));
 }
 
-// Returns a view with this shape, with strides of 0 along broadcast dimensions; undefined stays
-// undefined.
+// Returns a view of this shape, of stride 0 along broadcast dimensions; undefined stays undefined.
 at::Tensor broadcast(const char* name, const at::Tensor& tensor, at::IntArrayRef shape) {
   if (!tensor.defined()) return tensor;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {

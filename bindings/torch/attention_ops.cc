@@ -1,5 +1,4 @@
-// Operators on tensors: attention, its gradients, decode steps on a cache of numbers or 8-bit
-// codes, and lengths of rows.
+// Operators on tensors: attention, gradients, decode steps on numbers or 8-bit codes, row lengths.
 
 #include <algorithm>
 #include <array>
@@ -20,9 +19,8 @@
 namespace isentrope::stable {
 namespace {
 
-// Validates everything before anything is written. Arguments with one entry for each sequence are
-// checked for the batch, because the calls below see single sequences. Lengths are checked for the
-// fewest and the most keys, which covers all between.
+// Validates everything before anything is written: arguments by sequence for the batch, because
+// calls below see single ones. The fewest and the most keys cover lengths between.
 void validate_decode(AttentionInput in, const AttentionOptions& options,
                      const View<const std::int64_t, 1>& keys) {
   const std::int64_t batches = in.q.extents[0], page_size = in.k.extents[2];
@@ -48,8 +46,7 @@ void validate_decode(AttentionInput in, const AttentionOptions& options,
     validate_tables("decode", batch_of(in, batch, keys(batch)), batch_of(options, batch));
 }
 
-// Returns the page table as int32, as kernels read it. Throws Error, with the given number, for
-// pages beyond that type.
+// Returns the page table as the kernels' int32. Throws Error, with the number, for larger pages.
 TorchTensor page_table(TorchTensor table, std::int64_t pages) {
   if (table.dtype() != aoti_torch_dtype_int64()) return table;
   const auto from = view_of<std::int64_t, 2>("block_table", table);
@@ -68,8 +65,7 @@ TorchTensor page_table(TorchTensor table, std::int64_t pages) {
   return narrow;
 }
 
-// Computes each sequence of the batch as a call, because lengths and positions of queries differ.
-// Many sequences share the threads; a single one uses all.
+// One call a sequence, as lengths and positions differ. Many share the threads; one uses all.
 void decode_batch(const AttentionInput& in, const AttentionOptions& options,
                   const AttentionOutput& out, const View<const std::int64_t, 1>& keys) {
   const std::int64_t batches = in.q.extents[0];

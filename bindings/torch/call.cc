@@ -11,8 +11,7 @@
 namespace isentrope::stable {
 namespace {
 
-// Four functions for each type of argument: its name in a schema, reading it from the stack,
-// converting it for the core, and printing its default.
+// For each type of argument: its name in a schema, reading, conversion for the core, and default.
 template <typename T, std::size_t Rank>
 const char* schema_type(const View<T, Rank>&) {
   return "Tensor?";
@@ -66,8 +65,7 @@ nlohmann::json default_of(std::int64_t number) { return number; }
 nlohmann::json default_of(std::uint64_t) { return nullptr; }
 nlohmann::json default_of(float number) { return number; }
 
-// Options whose types define the schema. Created while the library is loaded, by call_schema(),
-// because later memory may be exhausted.
+// Options whose types define the schema. Created at loading, as memory may be exhausted later.
 const AttentionOptions& types() {
   static const AttentionOptions options;
   return options;

@@ -32,8 +32,7 @@ class CallArguments {
 
   // A fixed array, because reading arguments may not allocate.
   std::array<Value, 32> values_;
-  // Tensors with numbers that a compiler must not treat as constants: they replace a rule's base
-  // and soft_cap.
+  // Tensors that a compiler must not treat as constants: they replace a rule's base and soft_cap.
   TorchTensor compiled_scale_, compiled_soft_cap_;
 };
 

@@ -1,6 +1,5 @@
-// Writes files for Python's commands like the project's programs do. Called through ctypes, because
-// a path is any bytes and an operator's text is not. Each function returns an error message, valid
-// until the thread's next call; null on success.
+// Writes files for Python's commands as the project's programs do, through ctypes: paths are bytes,
+// an operator's text is not. Functions return an error valid until the thread's next call, or null.
 
 #include <cstddef>
 #include <cstdio>

@@ -9,8 +9,7 @@
 
 namespace isentrope::stable {
 
-// Returns shapes and types of the call for validation, as float32 whatever they are. Its arrays may
-// not be read.
+// Returns shapes and types of the call, as float32, for validation. Its arrays may not be read.
 [[nodiscard]] AttentionInput shapes_of(const CallArguments& call);
 
 // Same as the operators of these names; they read their further arguments from the stack.

@@ -21,8 +21,7 @@ void keys_seen(StableIValue* stack, std::uint64_t arguments, std::uint64_t resul
 void check_call(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
 // Returns the operators' common arguments besides q, k and v, in the order of the schema: [{"name":
-// ..., "default": ..., "axes": ["batch", ...], "mask": whether it is a part of the
-// mask}, ...].
+// ..., "default": ..., "axes": ["batch", ...], "mask": whether it is a part of the mask}, ...].
 void call_arguments(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
 // Returns the list of statistics, in the order of the bits of `wanted`; the last one counts.
@@ -30,9 +29,8 @@ void call_arguments(StableIValue* stack, std::uint64_t arguments, std::uint64_t 
 // weights', "merge": name in the enumeration Merge}, ...].
 void statistics(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 
-// Returns decisions of a call on a device, by the names of src/call/device_plan.h. given: the
-// call's arguments besides q, k and v that are no defaults, {"name": number}; any number for a
-// tensor.
+// Returns decisions of a call on a device, by the names of src/call/device_plan.h. given: arguments
+// besides q, k and v that are no defaults, {"name": number}; any number for a tensor.
 void device_plan(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 // Returns the number of shares of keys: src/call/device_plan.h.
 void shares_of(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);

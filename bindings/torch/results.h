@@ -31,8 +31,7 @@ constexpr std::int64_t bit_of(std::string_view name) {
 }
 inline constexpr std::int64_t kSupport = bit_of("support");
 
-// Returns the slices of the shared tensor; no view for statistics that were not requested. Empty
-// tensors have no data, but their slices have a shape.
+// Returns slices of the shared tensor, of what was requested. Slices of empty tensors keep a shape.
 template <typename Views, typename T>
 Views slices_of(T* data, std::int64_t wanted, const Rows& rows) {
   Views views;
@@ -85,8 +84,7 @@ const Float* row_major_statistics(const char* name, const TorchTensor& tensor) {
   return view.data;
 }
 
-// Returns make(), which allocates results. If that fails, invalid arguments are reported first,
-// because an impossible q may be the reason.
+// Returns make(). If allocation fails, reports invalid arguments first: q may be impossible.
 template <typename Make>
 auto allocate_for(const AttentionInput& in, const AttentionOptions& options, const Make& make) {
   try {

@@ -9,8 +9,7 @@
 
 namespace isentrope {
 
-// Exceptions must not cross the C interface, so the first one is rethrown once all threads have
-// returned.
+// Exceptions must not cross the C interface: the first is rethrown when all threads returned.
 void run_on_torch_threads(std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
   if (tasks == 1) return body(0);
   struct Context {

@@ -93,8 +93,7 @@ std::int32_t dtype_of_numbers<std::int32_t>();
   return tensor.dtype() == aoti_torch_dtype_float64();
 }
 
-// Reads the arguments of a kernel in order. Kernels own them, so all are read before anything may
-// throw; reading does not throw, even without memory.
+// Reads arguments in order, all before anything may throw, as kernels own them. Needs no memory.
 class Arguments {
  public:
   explicit Arguments(const StableIValue* stack) : next_(stack) {}
