@@ -7,9 +7,8 @@
 
 namespace isentrope {
 
-// Calls visit(name, member) for each argument in the order of the operators' schema, tensors first.
-// Names are those of error messages, the C interface and the schema (Python's keyword lambda
-// aside).
+// Calls visit(name, member) for each argument in the schema's order, tensors first. Names are those
+// of error messages, the C interface and the schema (Python's keyword lambda aside).
 template <typename Options, typename Visit>
 void for_each_argument(Options& options, const Visit& visit) {
   auto& mask = options.mask;

@@ -26,8 +26,7 @@ class MemoryRange {
   // Returns whether the bytes from the first element to the last fit in the address space.
   [[nodiscard]] bool is_reachable() const { return reachable_; }
 
-  // Returns whether no two elements overlap: each axis steps over the whole extent of the shorter
-  // ones.
+  // Whether no two elements overlap: each axis steps over the whole extent of the shorter ones.
   [[nodiscard]] bool has_distinct_elements() const { return distinct_; }
 
   // Returns whether both arrays may share a byte; never false if they do. Interleaved arrays, such

@@ -96,8 +96,7 @@ RowView row_view(const Mask& mask, std::int64_t batch, std::int64_t query, std::
       .own_key = position + to_call};
 }
 
-// Both ends of a row's keys never decrease with the query. So the first and the last row that see a
-// key decide.
+// Both ends of a row's keys never decrease with the query: the first and last rows decide.
 KeyRange keys_seen_by(const Mask& mask, std::int64_t batch, KeyRange rows, std::int64_t queries,
                       std::int64_t keys) {
   Mask undilated = mask;
@@ -111,8 +110,7 @@ KeyRange keys_seen_by(const Mask& mask, std::int64_t batch, KeyRange rows, std::
   return {seen(rows.begin).begin, seen(rows.end - 1).end};
 }
 
-// Lists a whole sequence at once, because for a row of few keys row_view() takes as long as the
-// row.
+// Lists a whole sequence at once: for a row of few keys row_view() takes as long as the row.
 void list_own_keys(const Mask& mask, std::int64_t batch, std::int64_t begin, std::int64_t end,
                    std::int64_t queries, std::int64_t keys, double* own_keys) {
   for (std::int64_t query = begin; query < end; ++query, ++own_keys) {

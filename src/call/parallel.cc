@@ -81,9 +81,8 @@ class Pool {
 
 thread_local bool inside_pool = false;
 
-// The pool of this process. fork() copies the pool but none of its threads, and its locks may be
-// held by another thread. A child therefore abandons the parent's pool and makes its own at its
-// first call.
+// The pool of this process. fork() copies no threads, and another thread may hold its locks. A
+// child therefore abandons the parent's pool and makes its own at its first call.
 class ProcessPool {
  public:
   ProcessPool() {
@@ -91,8 +90,7 @@ class ProcessPool {
   }
   ~ProcessPool() { delete pool_.load(); }
 
-  // Lock-free, because a lock could be held at the time of a fork. If several threads call for the
-  // first time, one keeps its pool.
+  // A lock could be held at the time of a fork. If several threads call first, one keeps its pool.
   static Pool& get() {
     if (Pool* pool = pool_) return *pool;
     auto fresh = std::make_unique<Pool>();

@@ -16,8 +16,7 @@ namespace isentrope {
   return std::clamp(scale, -kMost, kMost);
 }
 
-// Returns the length of a row for rules. `visible` counts the keys that a boolean mask leaves of
-// the keys that structural masks let the row see.
+// Returns a row's length for rules. `visible` counts keys that structural and boolean masks leave.
 [[nodiscard]] RowLength counted_length(const AttentionOptions& options, std::int64_t batch,
                                        std::int64_t head, std::int64_t query, std::int64_t queries,
                                        std::int64_t keys);

@@ -109,8 +109,7 @@ void check_options(const Checks& check, const AttentionInput& in, const Attentio
   }
 }
 
-// Checks upstream gradients of statistics and the results of the forward pass that they need. lse
-// is always required.
+// Checks upstream gradients of statistics and the results that they need, always lse.
 void check_gradients(const Checks& check, const AttentionGradientInput& gradient,
                      const Shape<3>& rows) {
   const auto is_needed = [&](std::string_view result) {

@@ -9,8 +9,7 @@ namespace isentrope {
 // value. Does not read arrays, which may be on a device.
 void validate_input(const char* function, const AttentionInput& input,
                     const AttentionOptions& options);
-// Checks the contents of page tables and documents, after validate_input(). Reads them, so they
-// must be in host memory.
+// Checks page tables and documents in host memory, after validate_input().
 void validate_tables(const char* function, const AttentionInput& input,
                      const AttentionOptions& options);
 // Checks shapes, types and overlap of outputs, after validate_input(). Does not read arrays.
@@ -19,8 +18,7 @@ void validate_output(const AttentionInput& input, const AttentionOptions& option
 // Runs all checks above.
 void validate_forward(const AttentionInput& input, const AttentionOptions& options,
                       const AttentionOutput& output);
-// Runs the first, and checks all else that the backward pass reads and writes. Does not read
-// arrays.
+// Runs the first, and checks all else of the backward pass. Does not read arrays.
 void validate_gradients(const AttentionInput& input, const AttentionOptions& options,
                         const AttentionGradientInput& gradient, const AttentionGradients& result);
 // Runs the check above, and that of tables.

@@ -1,4 +1,3 @@
-// The rules of families whose code was read.
 #pragma once
 
 #include <optional>
@@ -16,8 +15,7 @@ void note_type(const Config& config, ModelScale& model);
 [[nodiscard]] std::optional<ScaleRule> family_rule(const Config& config, FamilyScale family,
                                                    ModelScale& model);
 
-// Returns the length rule in the family's code; empty if only keys that all families share name
-// one.
+// Returns the length rule in the family's code; empty if only keys of all families name one.
 [[nodiscard]] std::optional<ScaleRule> family_length_rule(const Config& config, FamilyScale family,
                                                           ModelScale& model);
 

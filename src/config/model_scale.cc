@@ -13,8 +13,7 @@
 namespace isentrope {
 namespace {
 
-// Keys of the objects that hold the language model of a model of several parts. One may hold
-// another.
+// Keys of objects that hold the language model in a model of parts; one may hold another.
 constexpr std::array<const char*, 6> kLanguageParts = {
     "text_config", "thinker_config", "vlm_config", "llm_config", "language_config", "decoder"};
 
@@ -32,8 +31,7 @@ bool softmax_mscale(const Config& config, std::optional<FamilyScale> family,
          type == "longcat_flash";
 }
 
-// Returns the factor of stretched rotary embeddings on the logit: the square of their factor on q
-// and k.
+// Returns the factor of stretched rotary embeddings on the logit: the square of that on q and k.
 std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope,
                                    std::optional<FamilyScale> family, ModelScale& model) {
   const std::string type = rope.text(rope.has("rope_type") ? "rope_type" : "type");
@@ -61,8 +59,7 @@ std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope,
     return ScaleRule::longrope(original.value_or(4096), target.value_or(original.value_or(4096)));
   }
   if (mscale && all_dim && *mscale != 0 && *all_dim != 0) {
-    // The rotary part is scaled by the ratio of the two, DeepSeek's softmax scale by the square of
-    // the second.
+    // The rotary part is scaled by the ratio, DeepSeek's softmax scale by the square of the second.
     const double ratio = yarn_attention(factor, *mscale) / yarn_attention(factor, *all_dim);
     const ScaleRule rotary = ScaleRule::scaled({ratio * ratio});
     if (!on_softmax) return ratio == 1 ? ScaleRule::standard() : rotary;
@@ -137,8 +134,7 @@ std::int64_t dim_of(const Config& config) {
   return heads > 0 ? whole_number("hidden_size") / heads : 0;
 }
 
-// Returns the text with null for Infinity and NaN, which Python writes and JSON does not allow. No
-// key that decides may have either value.
+// Returns the text with null for Python's Infinity and NaN, which no deciding key may have.
 std::string without_infinities(std::string_view text) {
   std::string json;
   bool quoted = false;

@@ -10,7 +10,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Builds a Json tree from the parser's events.
 class Builder : public nlohmann::json_sax<ordered_json> {
  public:
   explicit Builder(Json& root) : root_(&root) {}

@@ -28,8 +28,7 @@ Json value_of(const std::string& text) {
   return json;
 }
 
-// The length that a term counts is written even if it is the rule's default, so that a file does
-// not depend on its reader's defaults.
+// The length that a term counts is always written, so that a file does not depend on defaults.
 Json json_of(const ScaleRule::Term& term) {
   Json json;
   json.value = nlohmann::ordered_json::object();
@@ -50,8 +49,7 @@ Json json_of(const ScaleRule::Term& term) {
   throw Error("[scale_rule_from_json] " + required + "; got " + shortened(got));
 }
 
-// Returns the text of a value. Throws Error for a value that could end its argument in the text
-// form.
+// Returns a value's text. Throws Error for one that could end its argument in the text form.
 std::string text_of(const std::string& name, const Json& json) {
   const auto& value = json.value;
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";

@@ -25,8 +25,7 @@ using Parts = std::span<const std::string_view>;
   throw Error("cannot write \"" + path.string() + "\": " + reason);
 }
 
-// Repeats a call that a signal interrupted. Only for regular files, because waiting for the other
-// end of a pipe should be interruptible.
+// Repeats an interrupted call, for regular files only: waiting for a pipe should be interruptible.
 template <typename Call>
 auto again(const Call& call) {
   auto result = call();
@@ -91,8 +90,7 @@ bool write_durably(Descriptor file, const struct stat* old, Parts parts) {
          file.close();
 }
 
-// Flushes the data, then the name, then the folder, so that a power cut leaves the old or the new
-// file.
+// Flushes data, then name, then folder: a power cut leaves the old or the new file.
 bool replace(const fs::path& path, const struct stat* old, Parts parts) {
   const fs::path part = path.string() + ".part";
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;

@@ -10,9 +10,8 @@ namespace isentrope::command {
 
 // Writes the parts, one after the other, as the content of the file. A regular file, also behind a
 // symbolic link, is replaced atomically: a reader, a crash, a power cut or a full disk leaves the
-// old file or the new one, and no temporary file. On return the new file is on disk. Anything else
-// (a device, a pipe, /dev/stdout) is written directly. Throws Error with the reason if it cannot be
-// written.
+// old or the new one and no temporary file. On return it is on disk. Anything else (a device, a
+// pipe, /dev/stdout) is written directly. Throws Error with the reason if it cannot be written.
 void write_file(const std::filesystem::path& path, std::span<const std::string_view> parts);
 void write_file(const std::filesystem::path& path, std::string_view text);
 

@@ -13,8 +13,7 @@ double at_or_0(const std::vector<double>& values, std::size_t index) {
   return values.empty() ? 0 : values[index];
 }
 
-// Returns dp_j = w m_j do.v_j for each key that a row sees, w the non-sink weight, m_j dropout's
-// factor.
+// Returns dp_j = w m_j do.v_j for each seen key; w: non-sink weight, m_j: dropout's factor.
 std::vector<Sum> weight_gradients(const Input& in, const Row& row,
                                   const std::vector<double>& d_output) {
   const std::int64_t value_dim = in.v.extents[3];

@@ -8,7 +8,6 @@
 
 namespace isentrope::reference {
 
-// Key that a row sees.
 struct Key {
   std::int64_t index;
   double score;            // q.k

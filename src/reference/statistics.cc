@@ -5,8 +5,7 @@
 
 namespace isentrope::reference {
 
-// Computes every statistic from its definition. It shares no code with the kernels' merged sums, so
-// that it cannot repeat their mistakes.
+// Computed from definitions: no code is shared with the kernels' merged sums, so no mistake is.
 RowStats statistics_of(std::vector<Key>& keys) {
   RowStats stats;
   if (keys.empty()) return stats;
@@ -15,8 +14,7 @@ RowStats statistics_of(std::vector<Key>& keys) {
     if (std::isnan(key.logit) || key.logit > stats.max_logit) stats.max_logit = key.logit;
     if (std::isnan(key.logit)) break;
   }
-  // Measured from the largest logit, so that no weight exceeds 1 and logits near 1e9 lose no
-  // digits.
+  // Measured from the largest logit: no weight exceeds 1, and logits near 1e9 lose no digits.
   double sum = 0;
   for (const Key& key : keys) {
     if (key.logit != -std::numeric_limits<double>::infinity())
@@ -54,8 +52,7 @@ std::size_t largest_key(const std::vector<Key>& keys) {
   return largest;
 }
 
-// Returns the gradient of the statistics with respect to the logit. With x = ln p_j and u = x + H,
-// it is
+// Returns the gradient of the statistics with respect to the logit. With x = ln p_j, u = x + H:
 //
 //   d_lse - d_H u + 2 d_C (p_j - C) + d_V (u^2 + 2u - V) + d_R (|i - j| - R)
 //         + d_P ((j is the largest key) - P)

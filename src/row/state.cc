@@ -9,8 +9,7 @@
 #include "src/row/sink.h"
 #include "src/shape.h"
 
-// merge() is exactly commutative only if w_a x + w_b y is not contracted into fused products.
-// src/CMakeLists.txt turns contraction off for this file.
+// merge() commutes exactly unless w_a x + w_b y is contracted: src/CMakeLists.txt prevents that.
 
 namespace isentrope {
 namespace {
@@ -46,8 +45,7 @@ double merged_number(Merge kind, const RowStats& a, const RowStats& b, double Ro
 }
 
 RowStats merge(const RowStats& a, const RowStats& b, const Weights& w) {
-  // Returns one fixed NaN: a sum of two NaNs keeps the first one's sign and payload and would not
-  // commute.
+  // One fixed NaN: a sum of two keeps the first's sign and payload and would not commute.
   const bool is_number = !std::isnan(a.lse) && !std::isnan(b.lse);
   RowStats merged;
   for_each_statistic([&](const Statistic& statistic) {

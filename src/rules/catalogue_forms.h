@@ -1,5 +1,4 @@
-// Closed forms from arguments: the arithmetic between a rule's parameters and the members of its
-// form. catalogue.cc says which rule takes which.
+// Closed forms: arithmetic from a rule's parameters (listed in catalogue.cc) to its form's members.
 #pragma once
 
 #include <algorithm>

@@ -9,8 +9,7 @@ namespace isentrope {
 // 0 at n = 1. Relative error below 1e-11.
 [[nodiscard]] double cosine_optimum(double n, double d);
 
-// The c of alpha* = c ln n by least squares over n = 40, 80, ... 20000, the range of Su 2023's
-// figure.
+// The c of alpha* = c ln n by least squares over n = 40, 80, ... 20000 (Su 2023's figure).
 [[nodiscard]] double cosine_coefficient(double d);
 
 }  // namespace isentrope

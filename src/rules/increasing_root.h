@@ -1,4 +1,3 @@
-// The root of an increasing function of one real variable.
 #pragma once
 
 #include <algorithm>

@@ -5,8 +5,7 @@
 namespace isentrope {
 namespace {
 
-// Returns the length that a term reads. Terms without a length, the base included, count with the
-// visible keys.
+// Returns the length that a term reads: visible keys for terms without one, the base included.
 LengthSource source_of(const ScaleRule::Term& term) {
   const LengthSource source = term.form.length.source;
   const bool reads = term.form.growth != Growth::one && source != LengthSource::fixed;

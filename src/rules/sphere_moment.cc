@@ -77,8 +77,7 @@ State debye(double v, double a) {
           (1 / (1 + root) - correction) / v, (1 + 1 / (root + z)) / (1 + root) + z * correction};
 }
 
-// From order v + 1 to order v: I_v = I_(v+2) + (2 v + 2) / a I_(v+1) (DLMF 10.29.1), stable
-// downwards.
+// From order v + 1 to v: I_v = I_(v+2) + (2 v + 2) / a I_(v+1) (DLMF 10.29.1), stable downwards.
 State lower_order(const State& above, double v, double a) {
   const double width = 2 * v + 2;
   const double q = 1 / (width + a * a * above.q);

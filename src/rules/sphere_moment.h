@@ -1,4 +1,3 @@
-// Moments of the cosine of two random directions in d dimensions, in log space.
 #pragma once
 
 namespace isentrope {
@@ -12,8 +11,7 @@ struct SphereMoment {
   double gap;         // 1 - r, without cancellation at large a
 };
 
-// d in [2, 1e7], a in [0, 1e40]. Each member to about 1e-13 relative; log near a = 0 to 1e-16
-// absolute.
+// d in [2, 1e7], a in [0, 1e40]. Each to about 1e-13 relative; log near a = 0 to 1e-16 absolute.
 [[nodiscard]] SphereMoment sphere_moment(double d, double a);
 
 }  // namespace isentrope

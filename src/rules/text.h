@@ -17,8 +17,7 @@ struct NamedText {
 // "visible", "position", "total", "fixed".
 [[nodiscard]] std::string_view source_name(LengthSource source);
 
-// Returns the arguments in the order of the catalogue, then length policy and flags that differ
-// from the rule's defaults.
+// Returns arguments in the catalogue's order, then length policy and flags that are no defaults.
 [[nodiscard]] std::vector<NamedText> argument_texts(const ScaleRule::Term& term);
 
 }  // namespace isentrope

@@ -22,8 +22,7 @@ void normalise(Logits& logits) {
   for (double& weight : logits.weight) weight /= sum;
 }
 
-// e^(-e^(tau + z)) turns from 1 to 0 over a few units of z: a fifth of a unit between points
-// resolves it.
+// e^(-e^(tau + z)) turns from 1 to 0 over a few units of z, resolved by points a fifth apart.
 constexpr double kStep = 0.2;
 
 Logits normal_logits(double alpha) {

@@ -75,9 +75,8 @@ Check component_variance(std::span<const double> x, double mean) {
   return check(second, 1, std::sqrt(std::max(fourth - second * second, 0.0) / count));
 }
 
-// Mean of the squared correlations of two different components. Independent components still
-// correlate by chance, with mean square 1 / (rows - 1) and standard deviation sqrt(2) times that
-// for each pair.
+// Mean of the squared correlations of two components. Independent ones correlate by chance: mean
+// square 1 / (rows - 1), standard deviation sqrt(2) times that for each pair.
 Check component_correlation(const Moments& moments, double rows) {
   const std::size_t dim = moments.mean.size();
   const auto covariance = [&](std::size_t c, std::size_t e) {
