@@ -2,9 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
+#include "docs/generate/bench_rows.h"
 #include "docs/generate/tables.h"
 #include "tools/report/bench.h"
 
@@ -13,6 +16,13 @@ namespace {
 
 using nlohmann::json;
 using report::system_of;
+
+// Works that differ most in what limits them.
+constexpr std::array<std::string_view, 7> kCompared = {
+    "forward 1 x 8 x 2048 x 128 f32 full",    "forward 1 x 8 x 2048 x 128 bf16 full",
+    "forward 1 x 8 x 2048 x 128 bf16 causal", "gradient 1 x 8 x 2048 x 64 f32 full",
+    "gradient 1 x 8 x 2048 x 64 bf16 causal", "entropy 1 x 8 x 4096 x 64 bf16 full",
+    "decode 1 x 32:8 x 8192 x 128 bf16 full"};
 
 // Returns whether a length is shown for its kind of work; bench.json has more.
 bool is_shown(const json& work) {
@@ -25,7 +35,39 @@ std::string percent(const json& value) {
   return value.is_null() ? "" : fmt::format("{:.0f} %", 100 * value.get<double>());
 }
 
+// Returns the rates of Isentrope and of the best peer, and their ratio.
+std::vector<std::string> rates_of(const json& row) {
+  const std::string peer = row.at("best_peer").get<std::string>();
+  const auto rate = [&](std::string_view name) {
+    return system_of(row, name).at("rate").get<double>() / 1e9;
+  };
+  return {fmt::format("{:.0f}", rate("isentrope")), fmt::format("{:.0f} ({})", rate(peer), peer),
+          fmt::format("{:.2f}", row.at("ratio").get<double>())};
+}
+
+std::string error_of(const json& row, std::string_view name) {
+  return fmt::format("{:.1e}", system_of(row, name).at("error").get<double>());
+}
+
+std::string source(const json& bench) {
+  return fmt::format("{}, one thread, {}", bench.at("machine").get<std::string>(),
+                     bench.at("date").get<std::string>());
+}
+
 }  // namespace
+
+std::string compared_table(const std::filesystem::path& bench_file,
+                           const std::filesystem::path& amx_file) {
+  const json bench = json::parse(std::ifstream(bench_file)),
+             amx = json::parse(std::ifstream(amx_file));
+  Rows rows = {{"work", "AVX-512", "best peer", "ratio", "AMX", "best peer", "ratio"}};
+  for (const std::string_view work : kCompared) {
+    rows.push_back({std::string(work)});
+    for (const json* record : {&bench, &amx})
+      for (const std::string& cell : rates_of(row_of(*record, work))) rows.back().push_back(cell);
+  }
+  return markdown_table(rows) + fmt::format("\n{}; {}.\n", source(bench), source(amx));
+}
 
 std::string bench_table(const std::filesystem::path& bench_file) {
   const json bench = json::parse(std::ifstream(bench_file));
@@ -34,19 +76,12 @@ std::string bench_table(const std::filesystem::path& bench_file) {
       {"work", "Isentrope", "best peer", "ratio", "of the limit", "error", "peer's error"}};
   for (const json& row : run.at("rows")) {
     if (!is_shown(row.at("work"))) continue;
-    const std::string peer = row.at("best_peer").get<std::string>();
-    const json &ours = system_of(row, "isentrope"), &best = system_of(row, peer);
-    const auto rate = [](const json& system) { return system.at("rate").get<double>() / 1e9; };
-    rows.push_back({row.at("work").at("name").get<std::string>(), fmt::format("{:.0f}", rate(ours)),
-                    fmt::format("{:.0f} ({})", rate(best), peer),
-                    fmt::format("{:.2f}", row.at("ratio").get<double>()),
-                    percent(row.at("of_limit")),
-                    fmt::format("{:.1e}", ours.at("error").get<double>()),
-                    fmt::format("{:.1e}", best.at("error").get<double>())});
+    const std::vector<std::string> rates = rates_of(row);
+    rows.push_back({row.at("work").at("name").get<std::string>(), rates[0], rates[1], rates[2],
+                    percent(row.at("of_limit")), error_of(row, "isentrope"),
+                    error_of(row, row.at("best_peer").get<std::string>())});
   }
-  return markdown_table(rows) + fmt::format("\n{}, one thread, {}.\n",
-                                            bench.at("machine").get<std::string>(),
-                                            bench.at("date").get<std::string>());
+  return markdown_table(rows) + fmt::format("\n{}.\n", source(bench));
 }
 
 std::string watched_step_table(const std::filesystem::path& bench_file) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "docs/generate/bench_rows.h"
 #include "docs/generate/tables.h"
 
 namespace isentrope::docs {
@@ -29,18 +30,12 @@ struct Record {
   std::string_view ours;
 };
 
-const json& find_row(const Record& record, std::string_view work) {
-  for (const json& row : record.bench.at("runs").at(0).at("rows"))
-    if (row.at("work").at("name") == work) return row;
-  throw std::runtime_error(fmt::format("no row {} in the record of {}", work, record.place));
-}
-
 bool is_peer(const json& system) {
   return !system.at("name").get<std::string>().starts_with("isentrope");
 }
 
 std::vector<std::string> cells(const Record& record, std::string_view work) {
-  const json& row = find_row(record, work);
+  const json& row = row_of(record.bench, work);
   const json& systems = row.at("systems");
   const auto rate = [](const json& system) { return system.at("rate").get<double>(); };
   const auto ours = std::ranges::find(systems, record.ours, [](const json& system) {

@@ -60,6 +60,8 @@ struct ExperimentTables {
     const std::filesystem::path& docs);
 [[nodiscard]] report::LineChart head_bases_chart(const std::filesystem::path& docs);
 
+[[nodiscard]] std::string compared_table(const std::filesystem::path& bench_file,
+                                         const std::filesystem::path& amx_file);
 [[nodiscard]] std::string bench_table(const std::filesystem::path& bench_file);
 [[nodiscard]] std::string watched_step_table(const std::filesystem::path& bench_file);
 
