@@ -145,7 +145,7 @@ def bars_of_waves() -> Iterator[Bar]:
 
 
 def table_of_waves() -> Iterator[str]:
-    """Yields the table of docs/contributors/gpu.md."""
+    """Yields the table of docs/contributors/gpu-compiled.md."""
     found = {x[:3]: x.filled for x in waves()}
     yield f"| key heads | keys | {' | '.join(map(str, SEQUENCES))} |"
     yield f"|---|---|{'---|' * len(SEQUENCES)}"

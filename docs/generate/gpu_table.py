@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the tables of compiled kernels in docs/contributors/gpu.md and gpu-time.md, and docs/results/gpu-static.json.
+"""Writes the tables of compiled kernels in docs/contributors/gpu-compiled.md and gpu-time.md, and docs/results/gpu-static.json.
 
     docs/generate/gpu_table.py [compiled] [static] [statistics] [measured]  # all of them: some minutes; PYTHONPATH must have isentrope, as in the build's python folder
 """
@@ -17,7 +17,7 @@ import table  # noqa: E402
 from isentrope._core.files import write_text  # noqa: E402
 from marks import put  # noqa: E402
 
-PAGE, OF_TIME = ROOT / "docs/contributors/gpu.md", ROOT / "docs/contributors/gpu-time.md"
+PAGE, OF_TIME = ROOT / "docs/contributors/gpu-compiled.md", ROOT / "docs/contributors/gpu-time.md"
 
 
 def static():

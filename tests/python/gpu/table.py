@@ -1,4 +1,4 @@
-"""Table of docs/contributors/gpu.md."""
+"""Table of docs/contributors/gpu-compiled.md."""
 
 from collections.abc import Iterator
 

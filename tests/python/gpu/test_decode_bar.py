@@ -66,5 +66,5 @@ def test_programs_fill_whole_waves():
 
 
 def test_the_page_has_the_table_of_waves():
-    page = Path(__file__).parents[3] / "docs/contributors/gpu.md"
+    page = Path(__file__).parents[3] / "docs/contributors/gpu-compiled.md"
     assert "\n".join(table_of_waves()) in page.read_text()
