@@ -20,8 +20,7 @@ constexpr double kExpError = 2.2 * kUnit;
 double rounding_of(DType type, bool rounds_f16) {
   return type == DType::bf16 || (type == DType::f16 && rounds_f16) ? unit_of(type) : 0;
 }
-// Absolute error: weights below 2^-126 are dropped, and such small results are no floats; the limit
-// of halves is higher.
+// Absolute error: weights below 2^-126 are dropped, and so small results are no floats or halves.
 double floor_of(DType type) { return type == DType::f16 ? 0x1p-24 : 1e-30; }
 
 // Bound of the relative error of k roundings.
@@ -32,9 +31,8 @@ double chain(std::int64_t n) {
   return static_cast<double>(std::min<std::int64_t>(n, 256) + n / 256 + 4);
 }
 
-// Relative error of weights with logit errors dx: each weight and their sum change by e^dx. To
-// first order it is 2 dx. Beyond kAnyWeight the row may change arbitrarily, and no sum of
-// first-order terms bounds it.
+// Relative error of weights with logit errors dx: each weight and their sum change by e^dx, 2 dx to
+// first order. Beyond kAnyWeight the row may change arbitrarily, unbounded by first-order terms.
 constexpr double kAnyWeight = 1e30;
 double growth(double dx) { return std::fmin(std::expm1(2 * dx), kAnyWeight); }
 
@@ -46,7 +44,6 @@ class Worst {
   void add(const char* name, std::size_t index, double got, double want, double budget) {
     compare(name, index, got, want, budget + 1e-30);
   }
-  // Compares a result in the problem's type.
   void add_rounded(const char* name, std::size_t index, double got, double want, double budget) {
     // If the reference is non-finite, the result must be too; Inf or NaN depends on underflow.
     if (!std::isfinite(want) && !std::isfinite(got)) return;
@@ -87,8 +84,8 @@ double logit_error(const Problem& p, double magnitude) {
   return gamma(static_cast<double>(p.dim) + (p.soft_cap > 0 || p.bias ? 16 : 4)) * magnitude;
 }
 
-// Whether a gradient follows an output that overflows f16: do.output does, and so do the row's
-// gradients but dv.
+// Whether a gradient follows an output that overflows f16: do.output does, and the row's gradients
+// but dv.
 class Overflows {
  public:
   using Field = std::vector<double> reference::GradientFields::*;
@@ -165,14 +162,12 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     add("support", got.support, static_cast<double>(stats.support), 0);
     const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
     const double rounding = rounding_of(p.type, arithmetic.rounds_f16_weights);
-    // Weights that are rounded to f16 are scaled by 2^14 first, so the smallest are off by 2^-39,
-    // otherwise 2^-25.
+    // Weights rounded to f16 are scaled by 2^14, so the smallest are off by 2^-39, otherwise 2^-25.
     const double denormal = p.type == DType::f16 && arithmetic.rounds_f16_weights ? 0x1p-39 : 0;
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
       const std::size_t at =
           row * static_cast<std::size_t>(p.value_dim) + static_cast<std::size_t>(c);
-      // If weights are unbounded, a value whose weight underflows in the reference may have any
-      // weight.
+      // If weights are unbounded, one that underflows in the reference may be anything.
       const double any = growth(dx) < kAnyWeight ? 0 : 2 * want.value_sum[at];
       worst.add_rounded(
           "output", at, got.output[at], want.output[at],
@@ -208,8 +203,7 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
   // dz is rounded for products of 16 bits. So are weights: dv, without do.output, has room for it.
   const double rounding = rounding_of(p.type, arithmetic.rounds_f16_gradients);
   Worst worst(p.type);
-  // A denormal half output has an error of 2^-25, and so has do.output for components of do of at
-  // most 5.
+  // A denormal half output is off by 2^-25, and so is do.output for components of do up to 5.
   const double denormal_error =
       p.type == DType::f16 ? 0x1p-25 * 5 * static_cast<double>(p.value_dim) : 0;
   const double of_logits = gradient_error(p, forward, arithmetic);

@@ -22,11 +22,9 @@ struct Arithmetic {
   // Whether products of f16 round weights, or gradients of logits, to f16. Tensor cores round both;
   // the CPU's AMX-FP16 rounds weights.
   bool rounds_f16_weights = false, rounds_f16_gradients = false;
-  // Whether products of equal keys may depend on their place in a tile, so that any of several
-  // largest keys may be the first. False for the CPU.
+  // Whether products of equal keys may depend on the tile: any largest may be first. CPU: false.
   bool separates_equal_keys = false;
-  // Errors of keys and values in 8 bits: of the logits of each row, and of each output component.
-  // Empty: none.
+  // Errors of an 8-bit cache: of each row's logits, and of each output component. Empty: none.
   std::vector<double> logits{}, values{};
 };
 

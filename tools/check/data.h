@@ -1,4 +1,3 @@
-// Numbers of a problem.
 #pragma once
 
 #include <vector>
@@ -52,8 +51,7 @@ class Data {
   std::vector<float> bias_, sink_, lambda_;
 };
 
-// Returns standard normal upstream gradients for every differentiable result, representable in the
-// problem's type.
+// Returns standard normal upstream gradients in the problem's type for differentiable results.
 [[nodiscard]] reference::GradientInput random_gradient(const Problem& problem);
 
 [[nodiscard]] float rounded_to(DType type, float x);

@@ -1,8 +1,7 @@
 // Conformance checks of external results: a C interface by which another program reads a problem's
 // numbers, passes its results and gets the verdict.
 //
-// Strings and data live as long as the problem. Nothing here throws: error messages are in
-// isentrope_check_error().
+// Strings and data live as long as the problem. Errors are in isentrope_check_error(), not thrown.
 
 #include <algorithm>
 #include <array>
@@ -164,8 +163,7 @@ ISENTROPE_EXPORT std::int64_t isentrope_check_input(void* problem, const char* n
   });
 }
 
-// Returns the number of elements of an upstream gradient, in the order of its result; 0 without a
-// backward pass.
+// Returns the size of an upstream gradient, in its result's order; 0 without a backward pass.
 ISENTROPE_EXPORT std::int64_t isentrope_check_upstream(void* problem, const char* name,
                                                        const double** data) {
   return guarded(std::int64_t{-1}, [&] {
@@ -182,9 +180,8 @@ ISENTROPE_EXPORT void isentrope_check_put(void* problem, const char* name, const
   as_open(problem)->results[name].assign(data, data + count);
 }
 
-// Returns JSON: outcome, reason, and for forward and backward error_over_budget, where it is
-// largest, and the largest of each result. Null if results are missing. on_tensor_cores: uses the
-// budget of tensor cores (budget.h).
+// Returns JSON: outcome, reason, and for forward and backward error_over_budget, its place, and the
+// largest of each result. Null if results are missing. on_tensor_cores: their budget (budget.h).
 ISENTROPE_EXPORT const char* isentrope_check_verdict(void* problem, bool on_tensor_cores) {
   return guarded<const char*>(nullptr, [&] {
     OpenProblem& open = *as_open(problem);

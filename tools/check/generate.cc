@@ -106,8 +106,7 @@ void draw_mask_parts(Draw& draw, Problem& p) {
   }
 }
 
-// Whether most rows see no key: there are many more rows than keys, or keys are outside their
-// masks.
+// Whether most rows see no key: there are many more rows than keys, or masks hide them.
 bool hides_keys_from_most_rows(const Problem& p) {
   Problem small = p;  // without options that do not affect the mask
   small.heads = small.kv_heads = small.dim = small.value_dim = 1;
@@ -123,8 +122,7 @@ bool hides_keys_from_most_rows(const Problem& p) {
   return rows * 5 < p.batch * p.queries;
 }
 
-// Draws a mask. One in four masks that hide the keys from most rows is kept: they are valid cases,
-// but all-zero outputs test little.
+// Draws a mask. Keeps one in four that hide keys from most rows: valid, but zeros test little.
 void draw_mask(Draw& draw, Problem& p) {
   const Problem without = p;
   do {

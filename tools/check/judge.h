@@ -1,5 +1,4 @@
-// Compares results of this CPU with their budgets. Judge computes the reference of a problem once,
-// and a verdict for each instruction set.
+// Compares results of this CPU with budgets: one reference a problem, a verdict for each target.
 #pragma once
 
 #include <optional>

@@ -9,9 +9,8 @@
 namespace isentrope::check {
 
 // Multiplications and additions of a problem: forward 2 (dim + value_dim) for each pair of a row
-// and a key it sees, and the five products of the backward pass if any. `from_inputs` counts
-// products of two inputs: scores, recomputed in the backward pass, and dp. `scores` counts the
-// pairs.
+// and a key it sees, and the five products of a backward pass. `from_inputs` counts products of two
+// inputs: scores (again in the backward pass) and dp. `scores` counts pairs.
 struct Work {
   double flops = 0, from_inputs = 0, scores = 0;
 };

@@ -75,8 +75,7 @@ inline constexpr std::array kMaskWords = {
 // Returns the line, without fields at their default; parse_problem(text_of(p)) == p.
 [[nodiscard]] std::string text_of(const Problem& problem);
 
-// Parses fields in any order, separated by spaces. Throws Error naming the field, its requirement
-// and the value.
+// Parses fields in any order, split by spaces. Throws Error naming field, requirement and value.
 [[nodiscard]] Problem parse_problem(std::string_view line);
 
 }  // namespace isentrope::check

@@ -7,8 +7,7 @@
 
 namespace isentrope::check {
 
-// Results of one problem: contiguous tensors with all statistics. Output and gradients of q, k and
-// v are computed in the problem's type and widened.
+// Contiguous results with all statistics. Output, dq, dk, dv: in the problem's type, then widened.
 struct ForwardResult : StatisticFields<std::vector<float>, std::vector<std::int64_t>> {
   std::vector<float> output;
 };

@@ -27,8 +27,7 @@ struct Checkpoint {
   std::vector<Transformer::NamedTensor> state;
 };
 
-// Loads a checkpoint. Throws Error if the file is damaged, or naming the difference if the
-// configuration differs.
+// Loads a checkpoint. Throws Error if it is damaged, or naming a difference of configuration.
 [[nodiscard]] Checkpoint load_checkpoint(const std::filesystem::path& path,
                                          const nlohmann::json& configuration);
 

@@ -24,8 +24,7 @@ struct Corpus {
   std::string text;
 };
 
-// Reads and joins the files. Throws Error naming a file that does not exist, cannot be read or is
-// empty.
+// Reads and joins the files. Throws Error naming one that is missing, unreadable or empty.
 [[nodiscard]] Corpus read_corpus(const std::vector<std::string>& paths);
 
 // Returns the number of characters of a UTF-8 text; each invalid byte counts as one.

@@ -16,9 +16,8 @@ constexpr std::uint64_t kMaskSeed = ~std::uint64_t{0};  // not a seed of any tra
 
 double total(const at::Tensor& x) { return x.sum(at::kDouble).item<double>(); }
 
-// Returns the weight on keys at the training length or farther, summed over the rows of a layer: 1
-// minus the near keys' share of the softmax denominator. A second call, with the same lambdas and
-// far keys hidden, computes that share.
+// Returns the weight on keys at the training length or farther, summed over a layer's rows. A
+// second call, with the same lambdas and far keys hidden, gives the near keys' share.
 double weight_beyond(const ModelConfig& config, const LayerAttention& layer) {
   const std::int64_t length = layer.q.size(2), reach = config.train_length - 1;
   TorchOptions options = layer.options;

@@ -1,5 +1,4 @@
-// Evaluation: a model's predictions on held-out text at one length, and statistics of its attention
-// rows.
+// Evaluation: a model's predictions on held-out text of one length, and its rows' statistics.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +18,8 @@ struct EvaluationSet {
   Examples tokens;
 };
 
-// Cuts as many windows as fit into the first `most` tokens of the text, at least one. Masks do not
-// depend on a training's seed. So all models, and all lengths that divide the text equally, predict
-// the same tokens.
+// Cuts as many windows as fit into the first `most` tokens, at least one. Masks ignore a training's
+// seed: all models, and all lengths that divide the text equally, predict the same tokens.
 [[nodiscard]] EvaluationSet draw_evaluation_set(std::span<const Token> text, std::int64_t length,
                                                 std::int64_t most, const ModelConfig& model);
 

@@ -10,8 +10,7 @@
 
 namespace isentrope::lab {
 
-// Fraction of tokens to predict in masked language modelling (BERT): 15 %. 80 % of them become
-// the mask token, 10 % a random token, and 10 % stay.
+// Fraction of tokens that BERT predicts: 80 % become the mask token, 10 % random, 10 % stay.
 inline constexpr double kMaskedShare = 0.15;
 inline constexpr double kMaskTokenShare = 0.8;
 inline constexpr double kRandomTokenShare = 0.1;
@@ -22,9 +21,8 @@ struct Examples {
   std::vector<std::int64_t> targets;    // token at each of them
 };
 
-// Masks tokens. Token i uses the random numbers of counter first + i, so that masking in pieces
-// equals masking at once. Tokens are below `mask_token`. At least one token is masked unless the
-// text is empty.
+// Masks tokens, all below `mask_token`. Token i uses the random numbers of counter first + i, so
+// pieces equal the whole. At least one is masked unless the text is empty.
 [[nodiscard]] Examples mask_tokens(std::span<const Token> tokens, Token mask_token,
                                    std::uint64_t seed, std::uint64_t first = 0);
 

@@ -9,11 +9,10 @@
 
 namespace isentrope::lab {
 
-// Runs the missing parts of the experiment, one training after the other, and writes result.json
-// and report.html. Returns the content of result.json: non-finite numbers are null, and names that
-// are not UTF-8 are approximated. Until there is something to save, SIGINT and SIGTERM end the
-// program; from then on they are noted. Throws Error on bad input before anything is written,
-// Divergence, and Interrupted after saving.
+// Runs what is missing, one training after the other, and writes result.json and report.html.
+// Returns result.json: non-finite numbers are null, names not in UTF-8 approximated. SIGINT and
+// SIGTERM end the program until there is something to save; from then on they are noted. Throws
+// Error on bad input before anything is written, Divergence, and Interrupted after saving.
 nlohmann::json run_experiment(const ExperimentOptions& options, Progress& progress);
 
 }  // namespace isentrope::lab

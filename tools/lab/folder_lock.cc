@@ -25,8 +25,7 @@ bool locked(int file, int how) { return flock(file, how | LOCK_NB) == 0; }
                           path.parent_path().string()));
 }
 
-// Returns whether the path still refers to the file, which its last holder may have removed in
-// between.
+// Whether the path still refers to the file, which its last holder may have removed meanwhile.
 bool leads_to(const fs::path& path, int file) {
   struct stat at_path, opened;
   return stat(path.c_str(), &at_path) == 0 && fstat(file, &opened) == 0 &&

@@ -1,5 +1,4 @@
-// Measure: measurements of a trained model. Its record is JSON, stored next to the model and in the
-// study's results:
+// Measurements of a trained model: JSON next to the model and in the study's results:
 //
 //   rule, seed, parameters, seconds_per_step, loss (of each step)
 //   rows     [{kind: "trained" | "rescaled" | "near" | a probe, rule, tokens, predictions, accuracy,

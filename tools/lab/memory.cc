@@ -26,8 +26,7 @@ double least_memory(const ExperimentOptions& options, const ModelConfig& model) 
   const double weights = vocabulary * width + 12 * layers * width * width;
   const auto train_length = static_cast<double>(options.train_length);
   const double tokens = static_cast<double>(options.batch) * train_length;
-  // q, k and v, attention's output, and the feed-forward block's four widths; logits and their
-  // gradient.
+  // q, k, v, attention's output, the feed-forward block's four widths; logits and their gradient.
   const double step =
       tokens * (8 * layers * width + 2 * predicted * vocabulary) + bias(train_length);
   const auto longest = static_cast<double>(options.lengths.back());

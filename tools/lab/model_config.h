@@ -46,8 +46,7 @@ struct ModelConfig {
   [[nodiscard]] std::int64_t head_dim() const { return width / heads; }
 };
 
-// Throws Error unless every number is positive, width / heads is an even integer (for rotary
-// positions), and dropout is in [0, 1).
+// Throws Error unless numbers are positive, width / heads even (for rotation), dropout in [0, 1).
 void validate(const ModelConfig& config);
 
 // Names of an option's values, in the order of the enumeration: "rope", "rope-partial", ...

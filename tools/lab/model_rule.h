@@ -1,5 +1,4 @@
-// ModelRule: definition of a model's scores and their scale. It is a scale rule for products q.k or
-// for cosines, optionally times a factor that every head of every layer learns.
+// ModelRule: a scale rule for products q.k or cosines, maybe times a factor that each head learns.
 #pragma once
 
 #include <string>
@@ -24,8 +23,7 @@ struct ModelRule {
   bool operator==(const ModelRule&) const = default;
 };
 
-// Returns the standard scale, and the entropy-invariant one for the training length 512 usual in
-// the field.
+// Returns the standard scale, and the entropy-invariant one for the field's usual length of 512.
 [[nodiscard]] std::vector<ModelRule> default_rules();
 
 }  // namespace isentrope::lab

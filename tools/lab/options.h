@@ -16,8 +16,7 @@ struct CommandLine {
   bool quiet = false;
 };
 
-// Parses the command line; empty if help was requested, which is then printed. Throws Error naming
-// the invalid option.
+// Parses the command line; empty if it printed help. Throws Error naming the invalid option.
 [[nodiscard]] std::optional<CommandLine> parse_command_line(int argc, const char* const* argv);
 
 // Parses rules separated by commas outside brackets. Throws Error if one is repeated.

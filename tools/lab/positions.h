@@ -9,12 +9,10 @@
 
 namespace isentrope::lab {
 
-// Returns e^(i t theta_j) for positions t < length and the dim / 2 frequencies theta_j = 10000^(-2j
-// / dim): complex [length, 1, dim / 2].
+// Returns e^(i t theta_j), t < length, theta_j = 10000^(-2j / dim): complex [length, 1, dim / 2].
 [[nodiscard]] at::Tensor rotary_table(std::int64_t length, std::int64_t dim);
 
-// Rotates x [batch, length, heads, dim]: components 2j and 2j + 1 by the table's angle j.
-// Components past the table's angles are unchanged.
+// Rotates components 2j, 2j + 1 of x [batch, length, heads, dim] by angle j; others stay.
 [[nodiscard]] at::Tensor rotate(const at::Tensor& x, const at::Tensor& table);
 
 // Returns the number of rotated dimensions of a head; 0 if none.
@@ -27,9 +25,8 @@ inline constexpr std::int64_t kT5Buckets = 32;
 // logarithmically more, and the last one all from `largest` on.
 [[nodiscard]] std::int64_t t5_bucket(std::int64_t distance, bool causal, std::int64_t largest);
 
-// Returns the slope of each head: 2^(-8 h / heads) for h = 1, 2, ..., heads if heads is a power of
-// two. Otherwise those of the next smaller power, and every other one of the next larger power for
-// the rest.
+// Returns each head's slope: 2^(-8 h / heads), h = 1, 2, ..., for a power of two. Otherwise those
+// of the next smaller power, then every other one of the next larger.
 [[nodiscard]] std::vector<double> alibi_slopes(std::int64_t heads);
 
 // Returns the bias on the logits of `length` tokens: [1, heads, length, length], or undefined

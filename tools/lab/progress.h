@@ -1,5 +1,4 @@
-// Progress of the experiment on a stream: one line that rewrites itself on a terminal, plain lines
-// otherwise.
+// Progress on a stream: one line that rewrites itself on a terminal, plain lines otherwise.
 #pragma once
 
 #include <chrono>
@@ -28,8 +27,7 @@ class Progress {
   // Sets the steps of all models together, for the estimate of the time left.
   void expect_steps(std::int64_t steps) { steps_left_ = steps; }
 
-  // Reports a step of a model. Outside a terminal a line appears at the first and last step and
-  // every ten seconds.
+  // Reports a step. Lines without a terminal: the first and last step, and every ten seconds.
   void step(const std::string& model, std::int64_t step, std::int64_t steps, double loss,
             double seconds);
 

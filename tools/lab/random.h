@@ -1,5 +1,4 @@
-// Random numbers as a function of (seed, stream, counter). There is no state, so any batch or mask
-// can be drawn by itself.
+// Random numbers as a function of (seed, stream, counter): any batch or mask by itself, no state.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +26,7 @@ enum class Stream : std::uint64_t { window, select, replace, token, weights, dro
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// Returns an integer in [0, bound), for 0 < bound < 2^53. The bias, below bound / 2^53, is
-// negligible.
+// Returns an integer in [0, bound), 0 < bound < 2^53, with a bias below bound / 2^53.
 [[nodiscard]] constexpr std::int64_t random_below(std::uint64_t bits, std::int64_t bound) {
   return static_cast<std::int64_t>(random_unit(bits) * static_cast<double>(bound));
 }

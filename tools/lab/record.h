@@ -6,8 +6,7 @@
 
 namespace isentrope::lab {
 
-// Reads a record file. Throws Error if it is malformed: members that exist have the right type and
-// size, so that readers need not check.
+// Reads a record. Throws Error if malformed: existing members have the right type and size.
 [[nodiscard]] nlohmann::json read_record(const std::filesystem::path& path);
 
 // Returns whether its rows hold every measure. Records of earlier versions may lack some.

@@ -20,12 +20,10 @@ struct TensorFile {
   std::vector<std::pair<std::string, at::Tensor>> tensors;  // f32
 };
 
-// Writes the file atomically: a reader or a crash sees the old file or the new one. Adds the
-// metadata "checksum". Throws Error if the file cannot be written.
+// Writes the file atomically, with the metadata "checksum". Throws Error if it cannot be written.
 void save_tensors(const TensorFile& file, const std::filesystem::path& path);
 
-// Reads the file. Throws Error if it cannot be read, has another format, or does not match its
-// checksum.
+// Reads the file. Throws Error if it is unreadable, of another format, or fails its checksum.
 [[nodiscard]] TensorFile load_tensors(const std::filesystem::path& path);
 
 }  // namespace isentrope::lab

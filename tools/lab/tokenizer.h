@@ -1,5 +1,4 @@
-// Tokenizer: converts text to tokens and back. Tokens are bytes, or pieces of a SentencePiece
-// model.
+// Tokenizer: text to tokens and back. Tokens are bytes, or pieces of a SentencePiece model.
 #pragma once
 
 #include <memory>
@@ -31,8 +30,7 @@ class Tokenizer {
 
 [[nodiscard]] std::unique_ptr<Tokenizer> byte_tokenizer();
 
-// Loads a SentencePiece model. Text is encoded line by line, because SentencePiece has no token for
-// the end of a line. Throws Error if the file is not a SentencePiece model.
+// Loads a SentencePiece model, or throws Error. Encodes line by line, as no token ends a line.
 [[nodiscard]] std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
 // Trains a unigram model with that many pieces, which include all bytes. Deterministic. Throws

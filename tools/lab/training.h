@@ -47,8 +47,7 @@ class Training {
   std::uint64_t seed_;
 };
 
-// Returns the trainings of an experiment, seed by seed, so that a stopped run leaves complete
-// pairs.
+// Returns the trainings, seed by seed, so that a stopped run leaves complete pairs.
 [[nodiscard]] std::vector<Training> trainings_of(const ExperimentOptions& options,
                                                  const RunFolder& folder, const Material& material);
 

@@ -19,8 +19,7 @@ constexpr double kLayerNormEpsilon = 1e-12;  // as in BERT
 constexpr double kRmsNormEpsilon = 1e-6;     // as in LLaMA
 constexpr double kShortest = 1e-12;          // smaller norms are not divided by
 
-// Returns the hidden width of SwiGLU: two thirds of the usual four times the width, for the same
-// number of weights; a multiple of 8.
+// Returns SwiGLU's hidden width, a multiple of 8: 2/3 of the usual 4 widths, for as many weights.
 std::int64_t gated_width(std::int64_t width) { return (width + 2) / 3 * 8; }
 
 at::Tensor of_unit_length(const at::Tensor& x) {

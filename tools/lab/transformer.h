@@ -49,8 +49,7 @@ class Transformer {
   // factors, which are 1. Throws Interrupted (interrupt.h).
   Transformer(const ModelConfig& config, const ModelRule& rule, std::uint64_t seed);
 
-  // Returns logits [positions, vocabulary]. tokens is [batch, length]; positions index the
-  // flattened tokens.
+  // Returns logits [positions, vocabulary] of tokens [batch, length]; positions index flat tokens.
   [[nodiscard]] at::Tensor forward(const at::Tensor& tokens, const at::Tensor& positions,
                                    const Look& look = {}) const;
 
@@ -93,8 +92,7 @@ class Transformer {
   std::vector<Layer> layers_;
 };
 
-// Returns a number of the rule for each row of `length` tokens, lambda or on_bias: f32 [1, heads,
-// length].
+// Returns lambda or on_bias of each row of `length` tokens: f32 [1, heads, length].
 using RuleNumber = double (ScaleRule::*)(const RowLength&, std::int64_t, std::int64_t) const;
 [[nodiscard]] at::Tensor row_numbers(const ModelConfig& config, const ScaleRule& rule,
                                      RuleNumber number, std::int64_t length, std::int64_t window);
