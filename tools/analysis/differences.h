@@ -42,9 +42,8 @@ struct Lead {
 using Adjustment = std::vector<double> (*)(const std::vector<double>&);
 void judge(const std::vector<Lead*>& family, Adjustment adjust);
 
-// Judges leads that were not declared before, by Benjamini and Hochberg. Rows of one kind, at all
-// lengths and in both metrics, are one family. In one family of all kinds the references' large
-// leads would make it easy for the rest.
+// Judges leads not declared before, by Benjamini and Hochberg: one family for each kind of row, all
+// lengths, both metrics. In one of all kinds, large leads of references would help the rest.
 void judge_by_kind(const std::vector<Lead*>& leads);
 
 // Returns the judged leads of a run that declared nothing before.

@@ -22,8 +22,7 @@ struct Row {
 };
 
 // Returns the rows: trained, rescaled on models of standard, near keys only, then probes. Rows of
-// one kind with identical numbers are merged, such as two names of one law, or a probe that equals
-// the model's own rule.
+// one kind with identical numbers are merged: names of one law, or a probe of the own rule.
 [[nodiscard]] std::vector<Row> rows_of(const std::vector<nlohmann::json>& records);
 
 // Returns the row of that name, even if it was merged into another. No seeds if there is none.

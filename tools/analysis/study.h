@@ -49,8 +49,7 @@ struct Study {
   [[nodiscard]] bool complete() const { return done >= planned; }
 };
 
-// Throws Error if the document is not a study, or its primary family names a row that no cell
-// plans.
+// Throws Error for a document that is no study, or whose primary family names an unplanned row.
 [[nodiscard]] Study read_study(const nlohmann::ordered_json& document);
 
 }  // namespace isentrope::analysis

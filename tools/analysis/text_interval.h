@@ -1,5 +1,4 @@
-// TextInterval: uncertainty of a lead due to the test text. Blocks of the test text
-// (tools/lab/evaluate.h) are resampled, seeds are fixed.
+// Uncertainty of a lead due to the test text: blocks (tools/lab/evaluate.h) are drawn, seeds fixed.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,3 @@
-// Parses problems of users.
 #pragma once
 
 #include <string_view>

@@ -130,8 +130,7 @@ void print_catalogue() {
       "multiplies rules.\n");
 }
 
-// Reports an unknown family. It may scale in a way that no key names, so the keys that other
-// families use are shown and the rule is not.
+// Reports an unknown family, which may scale as no key names: keys of other families, but no rule.
 void print_unknown(const ModelScale& model, bool json) {
   if (json) {
     fmt::print("{}\n", json_of(model).dump(2));
@@ -156,8 +155,7 @@ void print_model(const ModelScale& model) {
   fmt::print("\n");
 }
 
-// Returns the rules to print, the model's own first. The model's head dimension is used unless one
-// was given.
+// Returns the rules to print, the model's first, with its head dimension unless one was given.
 std::vector<ScaleRule> rules_of(const ScaleArguments& arguments,
                                 const std::optional<ModelScale>& model) {
   std::vector<ScaleRule> rules;

@@ -1,5 +1,4 @@
-// isentrope theory: evaluates the laws behind the rules. Its subcommands in this file are dimension
-// (how many dimensions n keys need) and report.
+// isentrope theory: the laws behind the rules. Here: dimension (how many n keys need) and report.
 
 #include <fmt/core.h>
 

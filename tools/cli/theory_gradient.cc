@@ -1,5 +1,4 @@
-// isentrope theory gradient: the scale with the largest gradient through the softmax, and the
-// gradients under rules.
+// isentrope theory gradient: the scale with the largest gradient, and the gradients under rules.
 
 #include <fmt/core.h>
 

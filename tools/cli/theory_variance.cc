@@ -1,5 +1,4 @@
-// isentrope theory variance: checks Var(q.k) = d for given q and k, and computes the scale that
-// normalises them.
+// isentrope theory variance: checks Var(q.k) = d for q and k, and the scale that normalises them.
 
 #include <fmt/core.h>
 

@@ -19,8 +19,7 @@ class Descriptor {
 
   explicit operator bool() const { return number_ >= 0; }
   [[nodiscard]] int number() const { return number_; }
-  // Closes the file. Returns whether close() reported all data written; an interrupted close counts
-  // as success, because the file is closed.
+  // Returns whether all data was written; yes if interrupted, because the file is closed.
   [[nodiscard]] bool close() { return ::close(std::exchange(number_, -1)) == 0 || errno == EINTR; }
 
  private:

@@ -5,8 +5,7 @@
 #include <string>
 #include <string_view>
 
-// Declared here, because CLI11's header takes longer to compile than most programs that use this
-// one.
+// Declared here, because CLI11's header takes longer to compile than most programs that use this.
 namespace CLI {
 class App;
 }

@@ -1,4 +1,3 @@
-// Report of make bench.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -12,8 +12,7 @@ namespace isentrope::report {
 [[nodiscard]] std::string calibration_report(const nlohmann::json& result);
 [[nodiscard]] std::string evaluation_report(const nlohmann::json& result);
 
-// Adds the member "nll" of either, not empty: a chart and a table of each method's difference to
-// the first by position, with errors.
+// Adds a nonempty "nll": chart and table of the methods' differences to the first by position.
 void add_losses(Page& page, const nlohmann::json& nll);
 
 }  // namespace isentrope::report

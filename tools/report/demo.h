@@ -6,9 +6,8 @@
 
 namespace isentrope::report {
 
-// Returns the HTML page for the demo.json of scripts/demo: inspections of a model, a calibration, a
-// study of one cell beside a larger one, and the cost of calls. Throws Error if the document is
-// invalid.
+// Returns the HTML page for scripts/demo's demo.json: inspections of a model, a calibration, a
+// study of one cell beside a larger one, and the cost of calls. Throws Error if it is invalid.
 [[nodiscard]] std::string demo_report(const nlohmann::json& result);
 
 }  // namespace isentrope::report

@@ -1,5 +1,4 @@
-// Value of a JSON document with its place there: nlohmann-json's conversions, with errors that name
-// the place.
+// Value of a JSON document with its place: nlohmann-json's conversions, with errors that name it.
 #pragma once
 
 #include <cstdint>
@@ -41,14 +40,12 @@ class Value {
   std::string place_;
 };
 
-// Throws Error "[KIND_report] version must be VERSION; got VALUE" unless a document has this
-// version.
+// Throws Error "[KIND_report] version must be VERSION; got VALUE" for another version.
 void require_version(const nlohmann::json& document, const std::string& kind, int version);
 
 [[noreturn]] void refuse_document(const std::string& kind, const nlohmann::json::exception& error);
 
-// Returns make(), for a document of one of this project's programs. Throws Error if its structure
-// is wrong.
+// Returns make(), for a document of this project's programs. Throws Error for a wrong structure.
 template <typename Make>
 auto read_as(const char* kind, const Make& make) {
   try {

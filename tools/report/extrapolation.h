@@ -1,4 +1,3 @@
-// Report of `isentrope extrapolate`.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,8 +12,7 @@ namespace isentrope::report {
 // key if the document violates docs/result-schema.md.
 [[nodiscard]] std::string extrapolation_report(const nlohmann::json& result);
 
-// Adds the tables and charts: accuracy, leads, why, training. of_a_cell: uses subheadings, under
-// the heading of one of several cells.
+// Adds accuracy, leads, why, training. of_a_cell: subheadings, under the heading of one of several.
 void add_findings(Page& page, const Result& result, bool of_a_cell);
 
 }  // namespace isentrope::report

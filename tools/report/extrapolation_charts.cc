@@ -69,8 +69,7 @@ LineChart lead_chart(const Result& result) {
   return chart;
 }
 
-// Returns the accuracy at a gain, interpolated linearly in ln gain; empty outside the measured
-// gains.
+// Returns the accuracy at a gain, linear in ln gain; empty outside the measured gains.
 std::optional<double> accuracy_at(const GainCurves& gains, std::int64_t length, double gain) {
   const auto found = gains.curve.find(length);
   if (found == gains.curve.end()) return {};
@@ -83,8 +82,7 @@ std::optional<double> accuracy_at(const GainCurves& gains, std::int64_t length, 
   return {};
 }
 
-// Returns markers of the rules' gains on the curves. Rules with equal gains everywhere, such as two
-// names of one law, share a marker.
+// Returns markers of rules' gains on curves. Equal gains, as of two names of one law, share one.
 std::vector<Series> gain_marks(const GainCurves& gains) {
   std::vector<Series> marks;
   for (const auto& [rule, by_length] : gains.of_rules) {

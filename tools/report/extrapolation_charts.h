@@ -24,8 +24,7 @@ inline const ByLength kEntropyInvariant = {
 [[nodiscard]] std::vector<LineChart> why_charts(const Result& result);
 [[nodiscard]] std::vector<LineChart> training_charts(const Result& result);
 
-// Returns a series of leads in points of accuracy, with half-lengths of intervals and an empty
-// name.
+// Returns leads in points of accuracy, with half-lengths of intervals and an empty name.
 [[nodiscard]] Series lead_series(const std::vector<analysis::Lead>& leads, std::string_view rule,
                                  std::string_view kind);
 

@@ -121,9 +121,8 @@ Plot share_map(const Inspection& r) {
   return head_map_plot(map_named("entropy share map", std::move(values), {{"n", n}}));
 }
 
-// Returns the slope of entropy in ln n, by least squares over the bins of at least 8 keys. It is 0
-// for a head that attends to equally many keys in long and short rows, and 1 for one that averages
-// over all keys.
+// Returns the slope of entropy in ln n, by least squares over bins of at least 8 keys: 0 for a head
+// of equally many keys in all rows, 1 for one that averages over all.
 double slope_of(const Column& entropy, const Column& n) {
   double count = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (std::size_t bin = 0; bin < n.size(); ++bin) {

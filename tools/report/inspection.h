@@ -1,4 +1,3 @@
-// Report of `isentrope inspect`.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -37,8 +37,7 @@ struct LineChart {
   [[nodiscard]] bool empty() const;
 };
 
-// Returns the chart of that name in charts.json, with its placeholders replaced by `words`, without
-// series.
+// Returns the chart of that name in charts.json without series, with `words` for placeholders.
 [[nodiscard]] LineChart chart_named(std::string_view name, const Words& words = {});
 
 // Returns the plot. Throws Error if x and y of a series differ in size, or a logarithmic axis has a

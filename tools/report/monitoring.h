@@ -1,4 +1,3 @@
-// Report of a training's attention log.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -18,8 +18,7 @@ namespace isentrope::report {
 // Returns "[−0.18, 0.07]"; an en dash if an end is non-finite.
 [[nodiscard]] std::string interval(double low, double high, int decimals);
 
-// Returns the shortest text, with separated thousands from five digits on: "1024", "10,000",
-// "0.001".
+// Returns the shortest text, with thousands apart from five digits on: "1024", "10,000", "0.001".
 [[nodiscard]] std::string compact(double value);
 
 // Returns "8192 to 10,240".

@@ -8,8 +8,7 @@
 
 namespace isentrope::report {
 
-// Returns the cells with records, sorted: a rule helps, a rule hurts, undecided; within each, by
-// the largest lead.
+// Returns the cells with records: a rule helps, hurts, undecided; each by the largest lead.
 [[nodiscard]] std::vector<std::size_t> cells_by_result(const analysis::Study& study);
 
 // Plots the leads of these cells at the longest length. At least one must have a lead.

@@ -4,9 +4,8 @@
 //   page.heading("Accuracy").prose("...").table(table).plot(line_plot(chart));
 //   std::ofstream(path) << page.html();
 //
-// The file loads nothing: styles, plot specifications and the plotting library are in it, and its
-// content security policy forbids everything else. It follows the reader's colour scheme, fits a
-// phone and prints.
+// The file loads nothing: styles, plots and their library are in it, and its content security
+// policy forbids the rest. It follows the reader's colour scheme, fits a phone and prints.
 #pragma once
 
 #include <map>
@@ -35,9 +34,8 @@ struct Table {
   std::vector<TableGroup> groups;
 };
 
-// Colour of the series with that index, "var(--series-1)" and so on, which follows the reader's
-// colour scheme; and its lengths of dashes and gaps. Both repeat, so that the first forty series
-// differ; references are dotted.
+// Colour of series `index`, "var(--series-1)", ..., by the reader's scheme; and its dashes and
+// gaps. Both repeat, so that the first forty series differ; references are dotted.
 [[nodiscard]] std::string colour(int index);
 [[nodiscard]] std::vector<int> dashes(int index, bool reference);
 constexpr int kNeutral = -1;  // grey, for comparison only

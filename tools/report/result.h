@@ -59,8 +59,7 @@ struct Result {
 // Parses the member "leads" of a result. Throws Error naming the key that violates the schema.
 [[nodiscard]] std::vector<analysis::Lead> parse_leads(const nlohmann::json& leads);
 
-// Parses a result; only lengths and rules are required. Throws Error naming the key that violates
-// the schema.
+// Parses a result; needs lengths and rules. Throws Error naming the key that violates the schema.
 [[nodiscard]] Result parse_result(const nlohmann::json& document);
 
 }  // namespace isentrope::report

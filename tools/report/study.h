@@ -18,8 +18,7 @@ namespace isentrope::report {
 [[nodiscard]] Result cell_result(const std::vector<nlohmann::json>& records,
                                  const std::vector<analysis::Lead>& leads = {});
 
-// Returns sentences: the progress, the verdicts of the declared primary family, and the exploratory
-// ones of each cell that has leads.
+// Returns sentences: progress, verdicts of the declared primary family, exploratory ones by cell.
 [[nodiscard]] std::vector<std::string> study_verdicts(const nlohmann::json& study);
 
 }  // namespace isentrope::report

@@ -25,12 +25,10 @@ class Text {
   Text& plain(std::string_view text);
   Text& strong(std::string_view text);
   Text& symbol(std::string_view text);  // formula or variable
-  // A name in code. It may break after an underscore and before a bracket, so that it fits a narrow
-  // column.
+  // A name in code, which may break after underscores and before brackets to fit narrow columns.
   Text& code(std::string_view text);
   Text& small(std::string_view text);  // on its own line, such as a spread below a mean
-  // A link that the reader may follow; it loads nothing. Throws Error unless the URL is http, https
-  // or a fragment (#...).
+  // A link to follow; it loads nothing. Throws Error unless the URL is http, https or a #fragment.
   Text& link(std::string_view label, std::string_view url);
 
   [[nodiscard]] const std::string& html() const { return html_; }

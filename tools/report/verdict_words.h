@@ -22,20 +22,16 @@ namespace isentrope::report {
 // three; only the mean without an interval.
 [[nodiscard]] std::string lead_numbers(const analysis::Lead& lead);
 
-// Same with the verdict or the reason why it is undecided: "+1.2 [0.3, 2.1] helps", "+1.2 undecided
-// (fewer than 3 seeds)".
+// Same with verdict or reason: "+1.2 [0.3, 2.1] helps", "+1.2 undecided (fewer than 3 seeds)".
 [[nodiscard]] std::string lead_words(const analysis::Lead& lead);
 
-// Returns one sentence for every row except references: where it helps, hurts or is undecided, by
-// accuracy.
+// Returns a sentence for each row but references: where it helps or hurts by accuracy, or neither.
 [[nodiscard]] std::vector<std::string> verdict_sentences(const std::vector<analysis::Lead>& leads);
 
-// Returns "12 of 40 trainings are done.", and whether an experiment's declared verdicts are
-// included.
+// Returns "12 of 40 trainings are done.", and whether declared verdicts are included.
 [[nodiscard]] std::string progress_words(const analysis::Study& study);
 
-// Returns one sentence for each test of a complete study's declared families, the primary one
-// first; empty otherwise.
+// Returns a sentence for each declared test of a complete study, primary ones first, or none.
 [[nodiscard]] std::vector<std::string> declared_sentences(const analysis::Study& study);
 
 }  // namespace isentrope::report
