@@ -20,7 +20,6 @@ void expect_answer(const std::string& names, isentrope_status status) {
   EXPECT_TRUE(says(isentrope_last_error(), names));
 }
 
-// Memory for the arrays of a test.
 class Arrays {
  public:
   isentrope_array operator()(const Extents& shape, isentrope_dtype dtype = ISENTROPE_F32) {

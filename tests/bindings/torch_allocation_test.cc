@@ -37,8 +37,7 @@ constexpr std::int64_t kNone = std::int64_t{1} << 40, kMost = 300;
 // Index of the allocation to fail inside the kernel, and the number of allocations.
 std::int64_t planned = kNone, allocations = 0;
 
-// Allocations that torch 2.10 to 2.13 leaks: each string returned by a kernel, after copying it
-// (ToImpl<std::string>).
+// Allocations that torch 2.10 to 2.13 leaks: strings returned by kernels (ToImpl<std::string>).
 std::int64_t lost_by_torch = 0;
 
 std::array<Kernel*, 64> kernels;
@@ -91,7 +90,6 @@ Stack run(const std::string& name, const Given& given) {
   Stack stack;
   for (const c10::Argument& argument : op.schema().arguments()) {
     const auto found = given.find(argument.name());
-    // window_left and window_right
     const bool window = argument.name().starts_with("window_");
     stack.push_back(found != given.end() ? found->second
                     : window             ? c10::IValue(std::int64_t{-1})
@@ -123,8 +121,7 @@ struct Case {
   Given given, next;  // next: arguments of the next call on the same thread
 };
 
-// On a new thread, allocation `which` fails, and the next call succeeds. Returns whether there was
-// an error.
+// On a new thread, allocation `which` fails, and the next call succeeds. Returns whether it threw.
 bool fails_at(const Case& one, std::int64_t which, const Stack& want, const Stack& want_next) {
   bool failed = false;
   std::thread([&] {

@@ -96,8 +96,7 @@ TorchResults torch_results(const Data& data, const std::vector<double>& lambda,
           data.options().bias ? values(mask.grad()) : values(none)};
 }
 
-// Compares the kernels of the active target with torch; the reference provides only magnitudes for
-// the budget.
+// Compares the active target with torch; the reference provides only the budget's magnitudes.
 void expect_torch_agrees(const Problem& problem) {
   const Data data(problem);
   reference::Result forward = reference::attention_forward(data.reference_input(), data.options());

@@ -1,5 +1,4 @@
-// Fuzz target: merge trees of normalised states against the raw state of all keys of a row, and
-// parsing of states from arbitrary bytes.
+// Fuzz target: merge trees of states against a row's raw state, and parsing of arbitrary bytes.
 
 #include <cmath>
 #include <cstring>

@@ -1,5 +1,4 @@
-// Fuzz target: problem lines. Any text is a problem that round-trips through text, or an Error of
-// one line.
+// Fuzz target: problem lines. Text is a problem that round-trips, or an Error of one line.
 
 #include <string_view>
 

@@ -72,8 +72,7 @@ inline void sprinkle(ByteSource& bytes, bool finite_only, check::Data& data) {
   data.refresh();
 }
 
-// Returns whether lambda q in log2 overflows float: its product with 0 is NaN, and the reference
-// has 0.
+// Whether lambda q in log2 overflows float: its product with 0 is NaN, and the reference has 0.
 inline bool overflows(const check::Data& data, double lambda, std::size_t row) {
   const auto dim = static_cast<std::size_t>(data.problem.dim);
   const auto begin = data.q.begin() + static_cast<std::ptrdiff_t>(row * dim);
@@ -83,8 +82,7 @@ inline bool overflows(const check::Data& data, double lambda, std::size_t row) {
   });
 }
 
-// Returns whether logits are too uncertain for first-order budgets: float cannot distinguish the
-// keys, or numbers are infinite.
+// Whether logits are too uncertain for first-order budgets: equal keys in float, or infinities.
 inline bool is_uncertain(const check::Data& data, const reference::Result& want, std::size_t row) {
   const double rounding = static_cast<double>(data.problem.dim + 16) * 0x1p-24;
   return !(rounding * want.logit_magnitude[row] < 0.03) || overflows(data, want.lambda[row], row);

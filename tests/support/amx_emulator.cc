@@ -185,9 +185,8 @@ ISENTROPE_AVX512 inline __m512 add_product(__m512 sum, __m512 x, __m512 y) {
   return nan_of(x, nan_of(y, nan_of(sum, _mm512_fmadd_ps(x, y, sum))));
 }
 
-// Products of the pairs' first numbers, and of their second ones, are summed separately by fused
-// operations from 0. The two sums are then added, and the result to C. Not inlined, because the
-// compiler does not know the rounding mode that its caller sets.
+// Products of first numbers, and of second ones, are summed separately by fused operations from 0,
+// added, and added to C. Not inlined: the compiler does not know the caller's rounding mode.
 template <DType kType>
 ISENTROPE_AVX512 __attribute__((noinline)) void add_products(const Tile& a, const Tile& b,
                                                              std::size_t depth, std::size_t rows,
@@ -266,8 +265,7 @@ void run(const Instruction& instruction) {
   refuse("it has this opcode and is none that the emulator knows");
 }
 
-// The CPU's own tiles, saved in the signal frame: components of XSAVE's standard form. Components
-// whose bit is 0 are initial, whatever memory holds.
+// The CPU's own tiles in the signal frame: XSAVE's standard form. Components of bit 0 are initial.
 class SavedTiles {
  public:
   explicit SavedTiles(const ucontext_t& context)

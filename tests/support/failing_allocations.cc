@@ -1,5 +1,4 @@
-// operator new, preloaded into a process, that can fail for one library. Callers elsewhere, such as
-// torch or Python, always get memory.
+// A preloaded operator new that can fail for one library; torch, Python and others get memory.
 
 #include <link.h>
 

@@ -1,7 +1,6 @@
 // Records the calls of a process on the files of one folder, and makes one of them fail.
 //
-// Linked into a test, or preloaded into a program: LD_PRELOAD=libfailing_files.so with the
-// variables
+// Linked into a test, or preloaded: LD_PRELOAD=libfailing_files.so with the variables
 //
 //   FAILING_FILES_FOLDER=PATH    folder to watch
 //   FAILING_FILES_RECORD=FILE    a line for each call: open, write, chmod, fsync, close, rename, unlink

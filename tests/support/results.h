@@ -96,8 +96,7 @@ inline nlohmann::json small_inspection(const std::string& rule) {
           {"suggestion", nullptr}};
 }
 
-// Returns a demo document. `study`: content of docs/results/study.json; the demo's own training is
-// the first seed of a cell.
+// Returns a demo document for docs/results/study.json, a cell's first seed being its training.
 inline nlohmann::json small_demo(const nlohmann::json& study) {
   using nlohmann::json;
   json cell = study.at("cells").at("rope-bert-500"), records = json::array();

@@ -1,4 +1,3 @@
-// A model small enough to train in a test, and a text for it.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,4 @@
-// Allocation failures: whichever allocation of a call fails, there is an error, nothing leaks, and
-// the next call is right.
+// Allocation failures: whichever fails, there is an error, no leak, and the next call is right.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -24,8 +23,7 @@ namespace {
 using check::Data;
 using check::Problem;
 
-// Returns the call's result; empty if allocation `which` failed. Runs on its own thread, whose
-// scratch memory is freed with it.
+// Returns the call's result; empty if allocation `which` failed. Its thread frees scratch memory.
 template <typename Call>
 auto with_failure(const Call& call, std::int64_t which) {
   std::optional<decltype(call())> result;

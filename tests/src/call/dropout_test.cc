@@ -1,5 +1,4 @@
-// Dropout's mask, read through the operator: with queries of 0 all weights of a row are equal, and
-// with unit vectors as values the output shows each weight.
+// Dropout's mask through the operator: queries of 0 have equal weights, unit values show each one.
 
 #include "src/reference/dropout.h"
 
@@ -122,8 +121,7 @@ TEST_P(Dropout, WhatIsKeptCountsForMore) {
   }
 }
 
-// Returns the random bits of a weight, which must be below 2^24: it is dropped once the threshold
-// exceeds them.
+// Returns a weight's random bits, below 2^24: it is dropped once the threshold exceeds them.
 std::uint32_t bits_of(AttentionOptions options, std::int64_t query, std::int64_t key) {
   std::uint32_t kept = 0, dropped = 1u << 24;
   while (dropped - kept > 1) {
@@ -157,7 +155,6 @@ TEST_P(Dropout, KeepsAWeightWhoseBitsAreTheShareItself) {
   }
 }
 
-// Statistics are those of the weights before dropout, bit for bit.
 TEST_P(Dropout, LeavesTheStatisticsAlone) {
   const std::string line = "shape=2x4:2x70x300x16 mask=causal:bottom_right sink=1 cap=9";
   const ForwardResult with = run_forward(Data(parse_problem(line + " dropout=0.5 dropout_seed=2")));

@@ -36,8 +36,7 @@ std::vector<float> forward() {
   return output;
 }
 
-// Returns the exit status of a child that computes and exits normally, running the library's
-// destructors.
+// Returns the exit status of a child that computes, and exits by the library's destructors.
 int child_that_computes(const std::vector<float>& want) {
   const pid_t child = fork();
   if (child == 0) {

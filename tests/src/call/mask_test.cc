@@ -33,7 +33,6 @@ struct MaskedCall {
   std::int64_t batch, queries, keys;
 };
 
-// Compares row_view() with the reference's mask, pair by pair.
 void expect_as_defined(const MaskedCall& d) {
   for (std::int64_t query = 0; query < d.queries; ++query) {
     const RowView row = row_view(d.mask, d.batch, query, d.queries, d.keys);
@@ -78,8 +77,7 @@ void expect_keys_seen(const MaskedCall& d, KeyRange rows) {
       << "rows " << rows.begin << " to " << rows.end;
 }
 
-// Sets a part of the mask of a call with these numbers of queries and keys; returns false if
-// impossible.
+// Sets a part of the mask of a call with these numbers of queries and keys; false if impossible.
 using Choice = std::function<bool(Mask& mask, std::int64_t queries, std::int64_t keys)>;
 
 template <typename Value>

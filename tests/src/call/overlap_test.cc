@@ -205,7 +205,6 @@ TEST_F(Call, ForwardRefusesOverlapsByName) {
   statistics_ = apart, statistics_.lse.strides[1] = 1;
   expect_refused(good, "lse must have strides by which no elements overlap");
   statistics_ = apart;
-  // Negative strides.
   call = good, call.output.strides[2] = -kDim;
   call.output.data = static_cast<float*>(good.output.data) - kDim;
   expect_refused(call, "output must not overlap");

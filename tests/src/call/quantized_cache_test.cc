@@ -174,9 +174,8 @@ Outcomes run(const AttentionInput& in, const AttentionOptions& options) {
   return got;
 }
 
-// Compares bit for bit on every path: decode steps of one row to eight, split or not, paged or with
-// strided columns. Groups are smaller than a vector or of three, and rows may be more than a step
-// takes.
+// Bit for bit on every path: decode steps of one row to eight and more, split or not, paged or
+// strided columns, and groups of three or smaller than a vector.
 TEST_P(QuantizedCache, IsReadAsTheNumbersItStandsFor) {
   for (const char* line :
        {"dt=bf16 shape=2x8:2x1x300x64 cache=32", "dt=bf16 shape=1x4:1x1x4500x64 cache=64",

@@ -1,5 +1,4 @@
-// Invalid arguments are refused by name before anything is written: calls, problem lines, rules,
-// and numbers of configs.
+// Invalid arguments of calls, problem lines, rules and configs are refused by name, before writing.
 
 #include <gtest/gtest.h>
 

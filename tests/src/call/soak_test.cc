@@ -42,7 +42,6 @@ double resident_bytes() {
   return static_cast<double>(resident * sysconf(_SC_PAGESIZE));
 }
 
-// Returns a ParallelFor that starts `threads` threads for each call.
 ParallelFor threads_of_its_own(std::int64_t threads) {
   return [threads](std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
     std::vector<std::jthread> workers;

@@ -1,5 +1,4 @@
-// Every argument of rules, theory and configurations in C++ with invalid values: an Error with its
-// name, or success.
+// Rules, theory and configurations with invalid values in C++: an Error with the name, or success.
 
 #include <functional>
 #include <span>
@@ -132,7 +131,6 @@ TEST(TerribleValues, OfIntegersOfTheoryAndRules) {
   }
 }
 
-// Every parameter of every rule of the catalogue.
 TEST(TerribleValues, OfRules) {
   for (const RuleInfo& rule : rule_catalogue()) {
     for (std::size_t at = 0; at < rule.parameters.size(); ++at) {

@@ -68,7 +68,6 @@ class Call {
   std::list<std::vector<std::byte>> memory_;
 };
 
-// Valid shapes by argument name.
 template <std::size_t Rank>
 std::array<std::int64_t, Rank> right_shape(const std::string& name) {
   if constexpr (Rank == 4) return {2, 4, 5, 7};

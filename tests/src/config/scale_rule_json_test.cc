@@ -110,8 +110,7 @@ TEST(ModelScale, Llama4TunesLayersWithoutRotaryEmbedding) {
   EXPECT_EQ(model.keys.front(), "text_config.attn_temperature_tuning");
 }
 
-// Equal mscale and mscale_all_dim cancel: the yarn part is 1, where a generic reading
-// gives 1.2773^2.
+// Equal mscale and mscale_all_dim cancel: yarn is 1, where a generic reading gives 1.2773^2.
 TEST(ModelScale, MinistralAppliesItsScalingAlone) {
   const ModelScale model = scale_of_config(
       R"({"model_type": "ministral3", "rope_parameters": {"rope_type": "yarn", "factor": 16, "mscale": 1.0,

@@ -65,8 +65,7 @@ TEST_P(LongRows, AMillionEqualKeysHaveTheEntropyOfTheirNumber) {
   }
 }
 
-// Returns the bytes that one forward and one backward pass allocate at most, beyond inputs and
-// results.
+// Returns the bytes that a forward and a backward pass allocate at most, beyond inputs and results.
 std::pair<std::int64_t, std::int64_t> extra_memory(std::int64_t n, const std::string& words) {
   const std::string length = std::to_string(n);
   const Data data(parse_problem("shape=1x1x" + length + "x" + length + "x8 " + words));
@@ -105,8 +104,7 @@ void expect_linear(const std::string& words) {
       static_cast<double>(forward) * 1e-6, static_cast<double>(backward) * 1e-6,
       static_cast<double>(forward4) * 1e-6, static_cast<double>(backward4) * 1e-6,
       65536.0 * 65536 * 4e-6);
-  // Backward: eight partial sums of dq, and packed keys and values: some 100 floats a row and
-  // thread.
+  // Backward: eight partial dq, packed keys and values: some 100 floats a row and thread.
   EXPECT_LE(forward4, std::int64_t{65536} * 256);
   EXPECT_LE(backward4, std::int64_t{65536} * 2048);
   EXPECT_LE(forward4, 6 * std::max<std::int64_t>(forward, 1 << 20));

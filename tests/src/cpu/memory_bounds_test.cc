@@ -1,5 +1,4 @@
-// Memory access of the kernels: only within the views, at any address, and with offsets beyond 2^31
-// elements.
+// Memory access of the kernels: within the views, at any address, at offsets beyond 2^31 elements.
 
 #include <gtest/gtest.h>
 
@@ -167,8 +166,7 @@ TEST_P(MemoryBounds, NothingOutsideTheViewsIsTouchedAndNoAlignmentIsNeeded) {
   }
 }
 
-// Views of [1, 2, rows, 4] and [1, 2, 2, 3] whose rows, or keys, are 2^31 + 8 elements apart: the
-// second is beyond 2^31 elements, the third beyond 2^32.
+// Views of [1, 2, rows, 4] and [1, 2, 2, 3]: rows 2^31 + 8 elements apart, past 2^31 and 2^32.
 class FarViews {
  public:
   View<float, 4> rows(std::int64_t count) {

@@ -17,7 +17,6 @@ namespace {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Paths that every fixed test runs on.
 constexpr const char* kPaths[] = {"shape=1x4:2x40x70x8",
                                   "shape=1x4:2x40x70x8 mask=causal:bottom_right",
                                   "shape=1x4:2x2x4500x8",

@@ -1,5 +1,4 @@
-// Writing of files: whichever call fails, the old file or the new one exists, and so it is after a
-// power cut at any moment.
+// Writing: whichever call fails, or power at any moment, the old file or the new one exists.
 
 #include "src/files/writing.h"
 

@@ -203,8 +203,7 @@ int cuMemFree_v2(Address address) {
   std::free(reinterpret_cast<void*>(address));
   return 0;
 }
-// Memory freed in stream order may still be read by earlier launches, so it is not reused within a
-// call.
+// Memory freed in stream order may be read by earlier launches: not reused within a call.
 int cuMemAllocAsync(Address* address, std::size_t bytes, void*) {
   return cuMemAlloc_v2(address, bytes);
 }

@@ -1,5 +1,4 @@
-// Guarantees for rows, one test for each line of the contract (docs/semantics.md), on every
-// instruction set.
+// Guarantees for rows: each line of the contract (docs/semantics.md), on every instruction set.
 
 #include <gtest/gtest.h>
 
@@ -90,8 +89,7 @@ TEST_P(RowPromises, LambdaZeroIsUniform) {
   }
 }
 
-// Sets one number to NaN, and expects exactly the rows that see it to be NaN, and the others to be
-// unchanged bit for bit.
+// Sets one number to NaN: exactly the rows that see it become NaN, others keep their bits.
 void expect_poisoned_rows(const char* line, std::vector<float> Data::* argument, std::size_t row,
                           float poison, const std::function<bool(std::int64_t)>& sees) {
   Data data(parse_problem(line));
@@ -142,8 +140,7 @@ TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
       }
     }
   }
-  // With few rows, keys and values are read in place; bf16 rows of whole vectors have their own
-  // products.
+  // Few rows read keys and values in place; bf16 rows of whole vectors have their own products.
   for (const std::int64_t key : {5, 297, 298, 299}) {
     for (const auto argument : {&Data::k, &Data::v}) {
       for (const char* line : {"shape=1x1x4x300x32 mask=causal:bottom_right",

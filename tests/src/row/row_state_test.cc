@@ -81,8 +81,7 @@ RC_GTEST_PROP(RowState, StatisticsStayWithinTheirBounds, ()) {
   RC_ASSERT(stats.collision >= (1 - 1e-12) / support);
   RC_ASSERT(stats.collision <= 1 + 1e-12);
   RC_ASSERT(stats.entropy >= -std::log(stats.collision) - 1e-12);
-  // The mean of p under p is the collision probability: at most the largest p, and at least its
-  // square.
+  // The mean of p under p is the collision: at most the largest p, and at least its square.
   RC_ASSERT(stats.max_probability >= stats.collision * (1 - 1e-12));
   RC_ASSERT(stats.max_probability * stats.max_probability <= stats.collision * (1 + 1e-12));
   const double of_largest = std::exp(stats.max_logit - stats.lse);

@@ -169,8 +169,7 @@ TEST(ScaleRule, EntropyInvariantWithAndWithoutLeastLength) {
   EXPECT_EQ(factor(ScaleRule::entropy_invariant(512), 1), 0);
 }
 
-// SSMax: ln n, ln(min(n, W)) on windowed layers, and one kernel's ln(e + n) with n excluding the
-// row's own key.
+// SSMax: ln n, ln(min(n, W)) on windowed layers, and one kernel's ln(e + n), n without the own key.
 TEST(ScaleRule, SsmaxLengths) {
   EXPECT_NEAR(factor(ScaleRule::parse("ssmax(s=1, n_max=256)"), 4096), std::log(256), 1e-14);
   const auto offset = std::numbers::e - 1;

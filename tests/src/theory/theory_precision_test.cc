@@ -1,5 +1,4 @@
-// The theory against 50 and 100 digits (Boost.Multiprecision), for d from 2 to 65536, n from 2 to
-// 1e12.
+// The theory against 50 and 100 digits (Boost.Multiprecision): d from 2 to 65536, n from 2 to 1e12.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -110,8 +109,7 @@ TEST(Precision, SphereEntropy) {
   std::printf("largest relative error of an entropy: %.2e\n", worst);
 }
 
-// The derivative of the gradient mass has opposite signs a relative 1e-10 below and above the
-// optimum.
+// The gradient mass's derivative changes its sign within a relative 1e-10 of the optimum.
 TEST(Precision, CosineOptimumBracketsTheExactOne) {
   for (const double d : kDims) {
     for (const double n : {2.0, 40.0, 4096.0, 1e6, 1e12}) {

@@ -116,8 +116,7 @@ TEST(SampledGradient, MeanIsTheExpectation) {
   }
 }
 
-// ln n / sqrt(d) starves the gradient at large n (Su 2021) and log_512 n does not: more and more
-// rows are left with one key.
+// ln n / sqrt(d) leaves more and more rows with one key at large n (Su 2021), log_512 n does not.
 TEST(SampledGradient, LogLengthStarvesRowsAtLargeN) {
   double last = 0;
   for (const double n : {20.0, 64.0, 512.0, 65536.0}) {

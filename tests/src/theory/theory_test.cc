@@ -199,8 +199,7 @@ TEST(Gradient, OptimaMaximise) {
   EXPECT_EQ(cosine_optimum(1, 128), 0);
 }
 
-// In many dimensions sqrt(d) times the cosine is a normal score.
-// Lengths between which Su's ranges hold: 2 to 3 for normal scores, 25 to 35 for cosines.
+// sqrt(d) times the cosine is nearly normal. Su's ranges: 2 to 3 for normals, 25 to 35 for cosines.
 TEST(Gradient, LengthsInvertTheOptima) {
   EXPECT_RELATIVE(normal_optimum_length(2), 9 * std::exp(4), 1e-14);
   EXPECT_EQ(normal_optimum_length(0), 1);

@@ -49,8 +49,7 @@ TEST(Family, AdjustsAsPublished) {
   EXPECT_TRUE(holm({}).empty());
 }
 
-// Returns the p-values of a study without effects: differences of cells and rules over the seeds,
-// each at five lengths with the given correlation.
+// Returns p-values of a study without effects, by cell and rule, at five correlated lengths.
 std::vector<double> null_table(std::mt19937_64& random, std::size_t seeds, double correlation) {
   constexpr int kRows = 4, kLengths = 5;
   std::normal_distribution<double> normal;

@@ -106,8 +106,7 @@ TEST_F(Page, GoesIntoADeviceOrAPipe) {
     expect_one_line(shell(command), "No space left on device");
 }
 
-// Output must neither be overwritten by other printed text, nor replace the file that was
-// redirected to.
+// Output must not be overwritten by other text, nor replace the file that was redirected to.
 TEST_F(Page, GoesToStandardOutputAsTheRestDoes) {
   for (const std::string& command : commands("/dev/stdout")) {
     const Outcome outcome = shell("echo before; " + command + "; echo after");

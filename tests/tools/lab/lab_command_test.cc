@@ -120,8 +120,7 @@ TEST_F(Extrapolate, TrainsEveryModel) {
         EXPECT_EQ(standard["share_beyond"]["8"], 0) << name;
         EXPECT_EQ(standard.contains("bits_per_byte"), std::string(objective) == "causal") << name;
         const double first = standard["loss"][0], other = invariant["loss"][0];
-        // Rows of 8 keys have the same scale under both rules; causal rows before the eighth do
-        // not.
+        // Rows of 8 keys have one scale under both rules; causal rows before the eighth do not.
         EXPECT_NEAR(first, other, std::string(objective) == "mlm" ? 1e-6 : 0.1) << name;
       }
     }

@@ -100,8 +100,7 @@ TEST(Evaluation, PositionsOfCausalModelsAddUp) {
   EXPECT_NEAR(sum, all.cross_entropy, 1e-9);
 }
 
-// From the training length on, the gain multiplies the standard scale and the bias; below, there is
-// none.
+// From the training length on, the gain multiplies the standard scale and the bias; below, none.
 TEST(Measure, ConstantGainActsFromTheTrainingLengthOn) {
   const ScaleRule rule = constant_gain(1.5, 64);
   for (const std::int64_t n : {2, 40, 63}) EXPECT_DOUBLE_EQ(rule.lambda({n, n - 1, n}, 64), 0.125);

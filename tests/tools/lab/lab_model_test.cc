@@ -164,8 +164,7 @@ std::vector<Variant> variants() {
   return all;
 }
 
-// Directional derivative of the loss along the gradient, by central differences, for every
-// parameter of every shape, including the t5 table and learned factors.
+// Directional derivative of the loss by central differences, for every parameter of every shape.
 TEST(Transformer, GradientIsTheSlopeOfTheLoss) {
   for (const auto& [name, config, rule] : variants()) {
     const Transformer model(config, rule, 1);
@@ -254,8 +253,7 @@ TEST(Transformer, UnitScoresAreCosines) {
   EXPECT_EQ(layers, 2);
 }
 
-// If hidden keys count, scale and bias of a row are those of all keys; the rest is that of the near
-// keys.
+// If hidden keys count, scale and bias of a row are those of all keys, the rest of the near ones.
 TEST(Transformer, HiddenKeysCountWhereTheyAreToldTo) {
   const ScaleRule rule = ScaleRule::entropy_invariant(16).with_scaled_bias(true);
   for (const Positions positions : {Positions::rope, Positions::t5}) {

@@ -1,5 +1,4 @@
-// Invalid arguments of isentrope extrapolate, refused before any work, and folders that cannot be
-// written.
+// Invalid arguments of isentrope extrapolate and unwritable folders are refused before any work.
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -176,8 +176,7 @@ TEST(Result, SeedsGiveMeanAndSampleDeviation) {
   EXPECT_EQ(rules[0]["seeds"][1]["accuracy"]["64"], 54);
 }
 
-// Non-finite numbers are null on disk. Means and leads that contain them are NaN, others are
-// unaffected.
+// Non-finite numbers are null on disk: means and leads that contain them are NaN, no others.
 TEST(Result, NumbersThatAreNotFiniteStayOutOfTheRest) {
   json broken = record("log_length", 2, 64);
   for (json& row : broken["rows"]) row["cross_entropy"][1] = nullptr;

@@ -1,5 +1,4 @@
-// isentrope extrapolate after an interruption, with an existing run in its folder, and with a
-// folder in use.
+// isentrope extrapolate when interrupted, with a run in its folder, and with a folder in use.
 
 #include <gtest/gtest.h>
 
@@ -111,8 +110,7 @@ TEST_F(ExtrapolateAgain, ARecordWithoutItsModelIsEnough) {
   EXPECT_NE(other.err.find("step 20 of 20"), std::string::npos) << other.err;
 }
 
-// A record of an earlier version lacks a measure: the model is measured again, and nothing is
-// trained.
+// A record of an earlier version lacks a measure: the model is measured again, but not trained.
 TEST_F(ExtrapolateAgain, MeasuresAgainWhatARecordLacks) {
   ASSERT_EQ(run_command(command()).code, 0);
   const json before = result();

@@ -68,8 +68,7 @@ TEST(Trainer, LossGoesDown) {
   EXPECT_LT(last, 0.7 * first);
 }
 
-// AdamW's first step, from the moments that it leaves. Matrices decay; biases, norms and learned
-// factors do not.
+// AdamW's first step, by its moments: matrices decay; biases, norms and learned factors do not.
 TEST(Trainer, MatricesAloneDecay) {
   constexpr double kRate = 0.1;
   ModelConfig config = kTiny;

@@ -1,5 +1,4 @@
-// The operator on AMX's tiles against the float64 reference, and the state of the thread
-// afterwards.
+// The operator on AMX's tiles against the float64 reference, and the thread's state afterwards.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -20,8 +19,7 @@
 namespace isentrope::check {
 namespace {
 
-// Lengths around the edges of tiles, blocks and row tiles, with every option. Heads are whole steps
-// of the depth, as pair products require.
+// Lengths around edges of tiles, blocks and row tiles, every option; heads in whole steps of depth.
 constexpr const char* kProblems[] = {
     "shape=1x1x1x1x32 bwd=1",
     "shape=1x2x15x16x32 bwd=1",
@@ -107,8 +105,7 @@ TEST(AmxAttention, GroupsOfTenRowsAndMoreLeaveTheirStreams) {
   EXPECT_TRUE(streams("shape=1x20:2x1x300x64 cache=64"));
 }
 
-// Problems of the generator in one type; three of four heads support pairs. No gradients in f16,
-// which AMX does not compute.
+// Generated problems of one type; three of four heads support pairs. AMX has no f16 gradients.
 Problem generated(DType type, std::int64_t index) {
   Problem problem = generated_problem(5, index, 200'000);
   problem.type = type;
