@@ -37,8 +37,17 @@ def code_of(page):
 
 
 def test_code_in_pages_is_at_most_80_columns_wide():
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tools").rglob("*.md")]
     assert [(page.name, line) for page in pages for line in code_of(page) if len(line) > 80] == []
+
+
+PURPOSE = re.compile(r"(Check|Follow|Look up|Read|Use) |This page |To \w+ |Isentrope is ")
+
+
+def test_pages_begin_with_what_they_are_for():
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if not re.match(r"\d{4}-", page.name)]
+    begin = {page.name: page.read_text().split("\n\n", 2)[1] for page in pages}
+    assert [name for name, text in begin.items() if not PURPOSE.match(text)] == []
 
 
 def test_the_commands_of_the_readme_do_what_it_says():
