@@ -17,7 +17,10 @@ import isentrope
 
 # The problems that catch it in the shortest time stand behind each: what it breaks, and nothing else.
 MUTANTS = {
-    "reports_the_lambda_of_one_head": ("rows.py", "to_lambda + to", "to_lambda + index", "shape=1x2x20x20x16 lambda=1"),
+    "reports_the_lambda_of_one_head": (
+        "rows.py", "        store_scales(scales, to_lambda,", "        store_scales(scales, to_lambda - lane.to(tl.int64) * queries,",
+        "shape=1x2x20x20x16 lambda=1",
+    ),
     "drops_the_tail_mask": (
         "softmax.py", "seen = (keys >= begin) & (keys < end)", "seen = keys >= begin",
         "shape=1x1x40x37x16",

@@ -24,6 +24,51 @@ from isentrope.gpu.kernels.tile import (
 
 
 @triton.jit
+def masked_logits(scores, hides, support, block, key, inside, cap, SHAPE: tl.constexpr, MASKED: tl.constexpr):
+    """Returns the logits of a tile that may hide keys or has a soft-cap, and the rows' visible keys if SHAPE.MASKED."""
+    logits, _ = logits_of(scores, block.scales, cap, SHAPE.CAPPED, False)
+    if SHAPE.ONE_LOOP:
+        # A selection between product and difference, which are else contracted: t of the largest key must be 0.
+        logits = tl.where(inside[None, :], logits, float("-inf"))
+        if hides:
+            logits = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)[0]
+    elif MASKED:
+        logits, seen = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)
+        if SHAPE.MASKED:
+            support += tl.sum(seen.to(tl.int32), 1)
+    return logits, support
+
+
+@triton.jit
+def online_softmax(
+    scores, hides, largest, support, block, key, inside, cap,
+    SHAPE: tl.constexpr, WANTED: tl.constexpr, MASKED: tl.constexpr, CHECKED: tl.constexpr,
+):  # fmt: skip
+    """Returns t and the weights of a tile; the rows' new largest logit; the factor and the shift of their earlier sums;
+    and their visible keys if SHAPE.MASKED. largest: the largest logit so far."""
+    lifted: tl.constexpr = block.q.dtype == tl.float16
+    # Part of the origin in log2, unless a moment needs t to its last digit.
+    early: tl.constexpr = F16_LIFT if lifted and WANTED.MOMENTS == 0 else 0.0
+    late: tl.constexpr = F16_LIFT if lifted and WANTED.MOMENTS > 0 else 0.0
+    if MASKED or SHAPE.CAPPED:
+        logits, support = masked_logits(scores, hides, support, block, key, inside, cap, SHAPE, MASKED)
+        m, origin, rescale, shift = raised(largest, tl.max(logits, 1))
+        t = logits - (origin - early)[:, None]
+    else:
+        # The largest score gives the largest logit, so each t is one multiply-add: exact, although the origin was
+        # rounded.
+        m, origin, rescale, shift = raised_from_finite(largest, tl.max(scores, 1) * block.scales.before)
+        t = scores * block.scales.before[:, None] - (origin - early)[:, None]
+    if late > 0:
+        w = tl.exp2(t + late)
+    else:
+        w = tl.exp2(t)
+    if MASKED or SHAPE.CAPPED or not CHECKED:
+        t = tl.maximum(t, LEAST)
+    return t, w, m, rescale, shift, support
+
+
+@triton.jit
 def process_key_tile(
     start, hides, state, support, acc, block, cache, cap,
     SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
@@ -39,34 +84,9 @@ def process_key_tile(
         SHAPE.DESCRIPTORS,
     )  # fmt: skip
     scores = dot(block.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
-    lifted: tl.constexpr = block.q.dtype == tl.float16
-    # Part of the origin in log2, unless a moment needs t to its last digit.
-    early: tl.constexpr = F16_LIFT if lifted and WANTED.MOMENTS == 0 else 0.0
-    late: tl.constexpr = F16_LIFT if lifted and WANTED.MOMENTS > 0 else 0.0
-    if MASKED or SHAPE.CAPPED:
-        logits, _ = logits_of(scores, block.scales, cap, SHAPE.CAPPED, False)
-        if SHAPE.ONE_LOOP:
-            # A selection between product and difference, which are else contracted: t of the largest key must be 0.
-            logits = tl.where(inside[None, :], logits, float("-inf"))
-            if hides:
-                logits = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)[0]
-        elif MASKED:
-            logits, seen = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, False)
-            if SHAPE.MASKED:
-                support += tl.sum(seen.to(tl.int32), 1)
-        m, origin, rescale, shift = raised(state.m, tl.max(logits, 1))
-        t = logits - (origin - early)[:, None]
-    else:
-        # The largest score gives the largest logit, so each t is one multiply-add: exact, although the origin was
-        # rounded.
-        m, origin, rescale, shift = raised_from_finite(state.m, tl.max(scores, 1) * block.scales.before)
-        t = scores * block.scales.before[:, None] - (origin - early)[:, None]
-    if late > 0:
-        w = tl.exp2(t + late)
-    else:
-        w = tl.exp2(t)
-    if MASKED or SHAPE.CAPPED or not CHECKED:
-        t = tl.maximum(t, LEAST)
+    t, w, m, rescale, shift, support = online_softmax(
+        scores, hides, state.m, support, block, key, inside, cap, SHAPE, WANTED, MASKED, CHECKED
+    )  # fmt: skip
     FROM_LAST: tl.constexpr = SHAPE.OWN_LAST and not MASKED
     if FROM_LAST:
         state = farther(state, SHAPE.KEYS)
@@ -99,6 +119,17 @@ def process_nonfinite_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
     return propagate_nonfinite(seen, v_tile, acc, SHAPE)
+
+
+@triton.jit
+def count_nonfinite_values(span, block, cache, SHAPE: tl.constexpr, PAGE: tl.constexpr):
+    """Returns, for each row and column, the number of NaN and Inf among the values of a span that the row sees."""
+    acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
+    if SHAPE.ONE_LOOP:
+        span = all_masked(span)
+    for step in range(0, count_of(span, True)):
+        acc = process_nonfinite_values(tile_at(step, span, True) * SHAPE.KEYS, acc, block, cache, SHAPE, PAGE)
+    return acc
 
 
 @triton.jit
@@ -172,13 +203,13 @@ def write_block(state, acc, support, place, results, SHAPE: tl.constexpr, WANTED
 
 @triton.jit
 def merge_block(
-    states, sums, shares, count, heads, kv_heads, queries, results,
+    states, sums, shares, rows, heads, kv_heads, queries, results,
     SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
-    """Merges all shares of the first `count` rows of this program's query block and stores their results."""
+    """Merges all shares of the rows of this program's query block and stores their results."""
     # One row at a time for decode steps, which have many shares and few rows.
     COUNT: tl.constexpr = SHAPE.ROWS // 16
-    for first in range(0, count, COUNT):
+    for first in range(0, tl.sum(rows.to(tl.int32), 0), COUNT):
         place = place_of_rows(first, heads, kv_heads, queries, COUNT, SHAPE.ROWS, PACKED)
         state, support, acc = merge_shares(
             states, sums, shares, first, place.rows, WANTED, COUNT, SHAPE.ROWS, SHAPE.COLUMNS
@@ -248,16 +279,11 @@ def forward_kernel(
         write_block(state, acc, support, place, results, SHAPE, WANTED, SINK)
     if REPAIR:
         # After the results, so that neither loop takes registers of the other.
-        acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
-        if SHAPE.ONE_LOOP:
-            span = all_masked(span)
-        for step in range(0, count_of(span, True)):
-            acc = process_nonfinite_values(tile_at(step, span, True) * SHAPE.KEYS, acc, block, cache, SHAPE, PAGE)
+        acc = count_nonfinite_values(span, block, cache, SHAPE, PAGE)
         if SPLIT:
             mark_share(sums, rows, acc, SHAPE.ROWS, SHAPE.COLUMNS)
         else:
             store_inf(output_rows, offsets(place, to_output), rows, acc, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
     if SPLIT:
         if arrives_last(counters + tl.program_id(0), splits, flagged):
-            count = tl.sum(rows.to(tl.int32), 0)
-            merge_block(states, sums, splits, count, heads, kv_heads, queries, results, SHAPE, WANTED, SINK, PACKED)
+            merge_block(states, sums, splits, rows, heads, kv_heads, queries, results, SHAPE, WANTED, SINK, PACKED)

@@ -102,19 +102,26 @@ def bits(x):
     return x.to(tl.float32, bitcast=True)
 
 
+class RowKeys(NamedTuple):
+    """Keys begin ... end - 1 that structural masks leave each row, and the key at its own position."""
+
+    begin: tl.tensor
+    end: tl.tensor
+    own_key: tl.tensor
+
+
 @triton.jit
-def bound_of(
-    size, norm, base, linear, quadratic, collision, entropy, d_distance, d_most, begin, end, own_key
-):  # fmt: skip
-    """Returns a bound of each row's gradients of logits. size: |do|; norm: the largest |v_j| that the row sees.
+def bound_of(size, norm, base, linear, collision, entropy, d, keys):
+    """Returns a bound of each row's gradients of logits. size: |do|; norm: the largest |v_j| that the row sees; d: an
+    Upstream; keys: a RowKeys.
 
     With p <= 1, p |ln p| <= 1 / e and u = ln p + H:
 
         |dz| <= |do| max |v_j| + |base| + |linear| (H + 1 / e) + 2 |quadratic| (H^2 + 4 / e^2) + |collision| + |d_D| max |i - j| + |d_P|
     """
-    away = tl.maximum(tl.abs(own_key - begin), tl.abs(end - own_key)).to(tl.float32)
-    moments = tl.abs(linear) * (entropy + 0.4) + tl.abs(quadratic) * (2.0 * entropy * entropy + 1.1)
-    return size * norm + tl.abs(base) + moments + tl.abs(collision) + tl.abs(d_distance) * away + tl.abs(d_most)
+    away = tl.maximum(tl.abs(keys.own_key - keys.begin), tl.abs(keys.end - keys.own_key)).to(tl.float32)
+    moments = tl.abs(linear) * (entropy + 0.4) + tl.abs(d.variance) * (2.0 * entropy * entropy + 1.1)
+    return size * norm + tl.abs(base) + moments + tl.abs(collision) + tl.abs(d.distance) * away + tl.abs(d.most)
 
 
 @triton.jit
@@ -137,6 +144,28 @@ def store_scales(to, scale, plane, rows):
     tl.store(to + 2, tl.load(scale, mask=rows, other=0.0), mask=rows)
     tl.store(to + 3, tl.load(scale + plane, mask=rows, other=0.0), mask=rows)
     tl.store(to + 4, tl.load(scale + 2 * plane, mask=rows, other=0.0), mask=rows)
+
+
+@triton.jit
+def store_coefficients(to, linear, collision, entropy, d, rows):
+    tl.store(to + 6, linear * LN2, mask=rows)
+    tl.store(to + 7, d.variance * (LN2 * LN2), mask=rows)
+    tl.store(to + 8, collision, mask=rows)
+    tl.store(to + 9, entropy * LOG2E, mask=rows)
+    tl.store(to + 10, d.distance, mask=rows)
+
+
+@triton.jit
+def load_row_keys(begins, ends, own_keys, row, rows):
+    begin, end = tl.load(begins + row, mask=rows, other=0), tl.load(ends + row, mask=rows, other=0)
+    return RowKeys(begin, end, tl.load(own_keys + row, mask=rows, other=0))
+
+
+@triton.jit
+def store_row_keys(to, keys, rows):
+    tl.store(to + 11, bits(keys.begin), mask=rows)
+    tl.store(to + 12, bits(keys.end), mask=rows)
+    tl.store(to + 13, bits(keys.own_key), mask=rows)
 
 
 @triton.jit
@@ -193,13 +222,12 @@ def gradient_rows_kernel(
     scale_plane = scale_batches.to(tl.int64) * scale_heads * queries
     to = terms + row * TERMS
     linear, collision, lse = 2.0 * d.variance - d.entropy, 2.0 * d.collision, lse * LOG2E
-    begin, end = tl.load(begins + bound, mask=rows, other=0), tl.load(ends + bound, mask=rows, other=0)
-    own_key = tl.load(own_keys + bound, mask=rows, other=0)
+    visible = load_row_keys(begins, ends, own_keys, bound, rows)
     if output.dtype.element_ty == tl.float16:
         key_head = (batch * kv_heads + head // (heads // kv_heads)) * keys
-        norm = largest_norm(norms + key_head, begin, end, dilation, rows, ROWS) * kept_factor
-        largest = bound_of(size, norm, base, linear, d.variance, collision, entropy, d.distance, d.most, begin, end, own_key)
-        store_bounds(bounds + row, largest, end > begin, scale, scale_plane, rows, plane, CAPPED)
+        norm = largest_norm(norms + key_head, visible.begin, visible.end, dilation, rows, ROWS) * kept_factor
+        largest = bound_of(size, norm, base, linear, collision, entropy, d, visible)
+        store_bounds(bounds + row, largest, visible.end > visible.begin, scale, scale_plane, rows, plane, CAPPED)
         lse, collision, entropy = lse - F16_LIFT, collision / F16_FACTOR, entropy - F16_LIFT * LN2
     tl.store(to, lse, mask=rows)
     if UPSTREAM and WANTED.VARIANCE < 0:
@@ -207,12 +235,6 @@ def gradient_rows_kernel(
     tl.store(to + 1, base, mask=rows)
     store_scales(to, scale, scale_plane, rows)
     tl.store(to + 5, share, mask=rows)
-    tl.store(to + 6, linear * LN2, mask=rows)
-    tl.store(to + 7, d.variance * (LN2 * LN2), mask=rows)
-    tl.store(to + 8, collision, mask=rows)
-    tl.store(to + 9, entropy * LOG2E, mask=rows)
-    tl.store(to + 10, d.distance, mask=rows)
-    tl.store(to + 11, bits(begin), mask=rows)
-    tl.store(to + 12, bits(end), mask=rows)
-    tl.store(to + 13, bits(own_key), mask=rows)
+    store_coefficients(to, linear, collision, entropy, d, rows)
+    store_row_keys(to, visible, rows)
     tl.store(to + 14, d.most, mask=rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from isentrope.gpu.kernels.block import Strides
 from isentrope.gpu.kernels.gradient_range import exponent, largest_bound
 from isentrope.gpu.kernels.gradient_tile import (
     block_sees, load_query_block, memory_of, scaled_terms, tile_gradients, tile_weights, value_weights,
@@ -73,6 +74,13 @@ def row_offset(batch, head, to_batch, to_head):
 
 
 @triton.jit
+def load_of_head(x, to, columns, batch, head, key, inside, COLUMNS: tl.constexpr, EVEN: tl.constexpr):
+    """Loads rows `key` of a head; `to`: the strides of x."""
+    at = row_offset(batch, head, to.batch, to.head) + key * to.row
+    return load_rows(Matrix(x, to.row, to.column, columns), at, inside, COLUMNS, True, EVEN)
+
+
+@triton.jit
 def shrink_factor(bounds, span, queries, kv_head, group, ROWS: tl.constexpr):
     """Returns the factor that brings gradients of logits of a span's rows into the range of float16."""
     first, last = span.first * ROWS, tl.minimum(span.last * ROWS, queries)
@@ -134,10 +142,9 @@ def key_gradient_kernel(
     batch, kv_head = (lane // kv_heads).to(tl.int64), lane % kv_heads
     group = heads // kv_heads
     wide = key.to(tl.int64)
-    at = row_offset(batch, kv_head, stride_kb, stride_kh) + wide * stride_kn
-    k_tile = load_rows(Matrix(k, stride_kn, stride_kd, dim), at, inside, SHAPE.DIM, True, SHAPE.EVEN)
-    at = row_offset(batch, kv_head, stride_vb, stride_vh) + wide * stride_vn
-    v_tile = load_rows(Matrix(v, stride_vn, stride_vd, value_dim), at, inside, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS)
+    to_k, to_v = Strides(stride_kb, stride_kh, stride_kn, stride_kd), Strides(stride_vb, stride_vh, stride_vn, stride_vd)
+    k_tile = load_of_head(k, to_k, dim, batch, kv_head, wide, inside, SHAPE.DIM, SHAPE.EVEN)
+    v_tile = load_of_head(v, to_v, value_dim, batch, kv_head, wide, inside, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
     memory = memory_of(
         batch, q, d_output, terms, attn_mask, bias,
         stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,

@@ -69,6 +69,15 @@ def process_nonfinite_keys(tile, dq, block, k, start, stop, SHAPE: tl.constexpr)
 
 
 @triton.jit
+def count_nonfinite_keys(span, block, k, start, stop, SHAPE: tl.constexpr):
+    """Returns, for each row and column, the number of NaN and Inf among the keys of a span that the row sees."""
+    acc = zeros(SHAPE.ROWS, SHAPE.DIM)
+    for step in range(0, count_of(span, True)):
+        acc = process_nonfinite_keys(tile_at(step, span, True), acc, block, k, start, stop, SHAPE)
+    return acc
+
+
+@triton.jit
 def visit_all_keys(
     span, block, unit, k, v, start, stop, cap, d_bias,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, REPAIR: tl.constexpr,
@@ -87,6 +96,19 @@ def visit_all_keys(
                         start, stop, cap, d_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR, CHECKED,
                     )  # fmt: skip
     return acc, acc_lambda
+
+
+@triton.jit
+def lift_into_range(block, bounds, SHAPE: tl.constexpr, GIVEN: tl.constexpr):
+    """Returns the block with its gradients scaled into the range of float16, and the unit of those; 1 in other types.
+
+    bounds: pointers to bounds of the rows' gradients."""
+    unit = full(SHAPE.ROWS, 1.0, tl.float32)
+    if block.q.dtype == tl.float16:
+        most = exponent(tl.load(bounds, mask=block.view.rows, other=0.0))
+        block = with_terms(block, lifted_terms(block.terms, -most, GIVEN))
+        unit = tl.exp2(most) * (1.0 / F16_FACTOR)
+    return block, unit
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "least", "query_offset", "key_offset"])  # fmt: skip
@@ -120,11 +142,7 @@ def query_gradient_kernel(
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, True)
     rows, view = block.view.rows, block.view
     row = lane.to(tl.int64) * queries + query
-    unit = full(SHAPE.ROWS, 1.0, tl.float32)
-    if q.dtype.element_ty == tl.float16:
-        most = exponent(tl.load(bounds + row, mask=rows, other=0.0))
-        block = with_terms(block, lifted_terms(block.terms, -most, GIVEN))
-        unit = tl.exp2(most) * (1.0 / F16_FACTOR)
+    block, unit = lift_into_range(block, bounds + row, SHAPE, GIVEN)
     k_rows = Matrix(k + batch * stride_kb + kv_head * stride_kh, stride_kn, stride_kd, dim)
     v_rows = Matrix(v + batch * stride_vb + kv_head * stride_vh, stride_vn, stride_vd, value_dim)
     span = span_of_keys(view, view.end, SHAPE.KEYS)
@@ -148,7 +166,5 @@ def query_gradient_kernel(
     if D_LAMBDA:
         tl.store(d_lambda + row, tl.where(some, acc_lambda * unit, 0.0), mask=rows)
     if REPAIR:
-        acc = zeros(SHAPE.ROWS, SHAPE.DIM)
-        for step in range(0, count_of(span, True)):
-            acc = process_nonfinite_keys(tile_at(step, span, True), acc, block, k_rows, start, stop, SHAPE)
+        acc = count_nonfinite_keys(span, block, k_rows, start, stop, SHAPE)
         store_inf(Matrix(dq, stride_rn, stride_rd, dim), at, rows, acc, SHAPE.DIM, SHAPE.EVEN)

@@ -5,6 +5,8 @@ The other kernels read these numbers, never masks or rules. The arithmetic is th
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -104,11 +106,60 @@ def in_range(x):
     return tl.where(x > MOST, MOST, tl.where(x < -MOST, -MOST, x))
 
 
+class RuleTables(NamedTuple):
+    """Factors of a rule by length, in double: of visible keys from 0 on, of positions from `position_first` on, and of
+    the total from 0 on. Each table is [3, heads, count]: before the soft-cap, after it, and on the bias."""
+
+    heads: tl.tensor
+    visible: tl.tensor
+    visible_count: tl.tensor
+    position: tl.tensor
+    position_first: tl.tensor
+    position_count: tl.tensor
+    total: tl.tensor
+    total_count: tl.tensor
+
+
 @triton.jit
-def entry(table, plane, head, heads, u, first, count):
-    """Returns a number of the rule's table for length u: before the soft-cap, after it, or on the bias."""
+def factors_of(table, head, heads, u, first, count):
+    """Returns a table's factors for length u: before the soft-cap, after it, and on the bias."""
     index = tl.minimum(tl.maximum(u - first, 0), count - 1)
-    return tl.load(table + (plane * heads + head % heads) * count + index)
+    lane = head % heads
+    before = tl.load(table + lane * count + index)
+    after = tl.load(table + (heads + lane) * count + index)
+    return before, after, tl.load(table + (2 * heads + lane) * count + index)
+
+
+@triton.jit
+def product_of(a, b):
+    """Returns the products of two triples of factors."""
+    return a[0] * b[0], a[1] * b[1], a[2] * b[2]
+
+
+@triton.jit
+def rule_scales(tables, head, visible, position, total, POSITION: tl.constexpr, TOTAL: tl.constexpr):
+    """Returns a rule's scales of rows, in double: before the soft-cap, after it, and on the bias."""
+    scales = factors_of(tables.visible, head, tables.heads, visible, 0, tables.visible_count)
+    if POSITION:
+        scales = product_of(
+            scales, factors_of(tables.position, head, tables.heads, position, tables.position_first, tables.position_count)
+        )
+    if TOTAL:
+        scales = product_of(scales, factors_of(tables.total, head, tables.heads, total, 0, tables.total_count))
+    return tl.where(visible < 1, 0.0, scales[0]), scales[1], scales[2]
+
+
+@triton.jit
+def store_scales(scales, to_lambda, before, after, on_bias, to, plane, rows, TO_LAMBDA: tl.constexpr):
+    """Stores scales of rows, which are in double, as float32, and with TO_LAMBDA the statistic lambda."""
+    before = in_range(before).to(tl.float32)
+    after = in_range(after).to(tl.float32)
+    on_bias = in_range(on_bias).to(tl.float32)
+    tl.store(scales + to, in_range(before.to(tl.float64) * LOG2E).to(tl.float32), mask=rows)
+    tl.store(scales + plane + to, after, mask=rows)
+    tl.store(scales + 2 * plane + to, in_range(on_bias.to(tl.float64) * LOG2E).to(tl.float32), mask=rows)
+    if TO_LAMBDA:
+        tl.store(to_lambda + to, before * after, mask=rows)
 
 
 @triton.jit
@@ -143,6 +194,14 @@ def count_visible(visible, attn_mask, stride_mk, begin, end, dilation, KEYS: tl.
     return visible
 
 
+@triton.jit
+def clear_counters(counters, blocks):
+    """Stores 0 in the counters of query blocks."""
+    for first in range(tl.program_id(0) * 128, blocks, tl.num_programs(0) * 128):
+        block = first + tl.arange(0, 128)
+        tl.store(counters + block, 0, mask=block < blocks)
+
+
 @triton.jit(do_not_specialize=["blocks", "batches", "heads", "queries", "keys", "documents", "visible_count", "position_first",
                                "position_count", "total_count", "rule_heads", "window_left", "window_right",
                                "query_offset", "key_offset", "sequence_keys", "dilation", "chunk_size", "causal",
@@ -166,9 +225,7 @@ def rows_kernel(
     log2 before the soft-cap, the factor after it, and that of the bias in log2. For rows [batches, queries]: begins,
     ends, own_keys int32, and for each tile of ROWS rows tiles int32 [..., 4]: least begin, largest end, largest begin,
     least end. If keys are split, counters int32 [blocks] become 0 (`shares`)."""
-    for first in range(tl.program_id(0) * 128, blocks, tl.num_programs(0) * 128):
-        block = first + tl.arange(0, 128)
-        tl.store(counters + block, 0, mask=block < blocks)
+    clear_counters(counters, blocks)
     tile, lane, _ = program(tl.cdiv(queries, ROWS))
     batch, head = lane // heads, lane % heads
     index = tile * ROWS + tl.arange(0, ROWS)
@@ -199,23 +256,9 @@ def rows_kernel(
             after = tl.full([ROWS], 1.0, tl.float64)
             on_bias = after
         else:
-            before = entry(visible_table, 0, head, rule_heads, visible, 0, visible_count)
-            after = entry(visible_table, 1, head, rule_heads, visible, 0, visible_count)
-            on_bias = entry(visible_table, 2, head, rule_heads, visible, 0, visible_count)
-            if POSITION:
-                before *= entry(position_table, 0, head, rule_heads, position, position_first, position_count)
-                after *= entry(position_table, 1, head, rule_heads, position, position_first, position_count)
-                on_bias *= entry(position_table, 2, head, rule_heads, position, position_first, position_count)
-            if TOTAL:
-                before *= entry(total_table, 0, head, rule_heads, total, 0, total_count)
-                after *= entry(total_table, 1, head, rule_heads, total, 0, total_count)
-                on_bias *= entry(total_table, 2, head, rule_heads, total, 0, total_count)
-            before = tl.where(visible < 1, 0.0, before)
-        before = in_range(before).to(tl.float32)
-        after = in_range(after).to(tl.float32)
-        on_bias = in_range(on_bias).to(tl.float32)
-        tl.store(scales + to, in_range(before.to(tl.float64) * LOG2E).to(tl.float32), mask=rows)
-        tl.store(scales + plane + to, after, mask=rows)
-        tl.store(scales + 2 * plane + to, in_range(on_bias.to(tl.float64) * LOG2E).to(tl.float32), mask=rows)
-        if TO_LAMBDA:
-            tl.store(to_lambda + to, before * after, mask=rows)
+            tables = RuleTables(
+                rule_heads, visible_table, visible_count, position_table, position_first, position_count,
+                total_table, total_count,
+            )  # fmt: skip
+            before, after, on_bias = rule_scales(tables, head, visible, position, total, POSITION, TOTAL)
+        store_scales(scales, to_lambda, before, after, on_bias, to, plane, rows, TO_LAMBDA)
