@@ -12,7 +12,7 @@ from threading import Lock
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "build/mutate"
 TESTS = [f"tests/{name}.cc" for name in (
-    "src/row/row_promises_test", "src/call/generated_test", "src/call/mask_test", "src/cpu/row_paths_test",
+    "src/row/row_promises_test", "tools/check/generated_test", "src/call/mask_test", "src/cpu/row_paths_test",
     "src/cpu/memory_bounds_test", "src/call/attention_state_test", "src/call/attention_test", "src/call/quantized_cache_test",
     "src/call/dropout_test", "src/call/threads_test", "src/cpu/amx/main", "src/cpu/amx/amx_attention_test",
     "src/cpu/amx/amx_emulator_test", "support/amx_emulator")]  # fmt: skip
