@@ -187,8 +187,9 @@ Study study_of(const ordered_json& document) {
 Study read_study(const ordered_json& document) {
   try {
     return study_of(document);
-  } catch (const ordered_json::exception&) {
-    throw Error("[study] the document must be one that scripts/study writes; got a damaged one");
+  } catch (const ordered_json::exception& error) {
+    throw Error("[study] the document must be one that scripts/study writes; got " +
+                std::string(error.what()));
   }
 }
 

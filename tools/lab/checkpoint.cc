@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <string_view>
 #include <utility>
 
 #include "isentrope/error.h"
@@ -10,6 +11,15 @@
 
 namespace isentrope::lab {
 using nlohmann::json;
+
+namespace {
+
+[[noreturn]] void refuse_file(const std::filesystem::path& path, std::string_view got) {
+  throw Error(fmt::format("[checkpoint] {} must be a checkpoint of this program; got {}",
+                          path.string(), got));
+}
+
+}  // namespace
 
 void require_same(const json& saved, const json& wanted, const std::filesystem::path& path) {
   for (const auto& [name, value] : wanted.items()) {
@@ -33,17 +43,13 @@ void save_checkpoint(const std::filesystem::path& path, const json& configuratio
 Checkpoint load_checkpoint(const std::filesystem::path& path, const json& configuration) {
   TensorFile file = load_tensors(path);
   const auto text = file.metadata.find("isentrope");
-  if (text == file.metadata.end()) {
-    throw Error(fmt::format(
-        "[checkpoint] {} must be a checkpoint of this program; got another file", path.string()));
-  }
+  if (text == file.metadata.end()) refuse_file(path, "no metadata named isentrope");
   try {
     const json run = json::parse(text->second);
     require_same(run.at("configuration"), configuration, path);
     return {run.at("steps_done"), {run.at("loss"), run.at("seconds")}, std::move(file.tensors)};
-  } catch (const json::exception&) {
-    throw Error(fmt::format(
-        "[checkpoint] {} must be a checkpoint of this program; got another file", path.string()));
+  } catch (const json::exception& error) {
+    refuse_file(path, error.what());
   }
 }
 

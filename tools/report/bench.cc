@@ -96,6 +96,13 @@ std::vector<LineChart> charts_against_length(const json& run) {
   return charts;
 }
 
+// Returns one member of each object, as a JSON list for messages.
+std::string members_in(const json& objects, const char* name) {
+  json list = json::array();
+  for (const json& object : objects) list.push_back(object.at(name));
+  return list.dump();
+}
+
 // Returns the operations for each byte of queries, keys, values and output, each moved once.
 double intensity_of(const json& row) {
   const json& work = row.at("work");
@@ -114,7 +121,8 @@ LineChart roofline(const json& run, const json& limits) {
     if (limit.at("target") == run.at("target")) target = &limit;
   }
   if (target == nullptr)
-    throw Error("[bench_report] limits must have the target of every run; got others");
+    throw Error(fmt::format("[bench_report] limits must have the target {}; got {}",
+                            run.at("target").dump(), members_in(limits.at("targets"), "target")));
   const double memory = limits.at("memory_read").get<double>() / 1e9;
   LineChart chart = chart_named("roofline");
   for (const char* dtype : {"f32", "bf16"}) {
@@ -175,8 +183,8 @@ const json& system_of(const json& row, std::string_view name) {
   for (const json& system : row.at("systems")) {
     if (system.at("name") == name) return system;
   }
-  throw Error("[bench_report] every row must have the system " + std::string(name) +
-              "; got one without");
+  throw Error(fmt::format("[bench_report] every row must have the system {}; got {}", name,
+                          members_in(row.at("systems"), "name")));
 }
 
 std::string bench_report(const json& result) {

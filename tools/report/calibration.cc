@@ -8,7 +8,6 @@
 #include <map>
 #include <vector>
 
-#include "isentrope/error.h"
 #include "tools/report/assets.h"
 #include "tools/report/document.h"
 #include "tools/report/head_map.h"
@@ -31,9 +30,7 @@ HeadValues values_of(const json& layers) {
 }
 
 HeadValues difference(const HeadValues& a, const HeadValues& b) {
-  if (!std::ranges::equal(a, b, {}, &std::vector<double>::size, &std::vector<double>::size))
-    throw Error(
-        "[report] entropy must have the same number of heads everywhere; got different ones");
+  require_heads_of("[report] entropy", b, a);
   HeadValues result = a;
   for (std::size_t layer = 0; layer < result.size(); ++layer) {
     for (std::size_t head = 0; head < result[layer].size(); ++head) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "isentrope/error.h"
 #include "tools/report/assets.h"
 #include "tools/report/numbers.h"
 
@@ -84,6 +85,12 @@ double mean_of(const HeadValues& values) {
     }
   }
   return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(count);
+}
+
+void require_count(std::string_view place, std::string_view name, std::size_t wanted,
+                   std::size_t got) {
+  if (got != wanted)
+    throw Error(fmt::format("{} must have {} {}; got {}", place, wanted, name, got));
 }
 
 }  // namespace isentrope::report

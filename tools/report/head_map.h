@@ -1,7 +1,9 @@
 // HeadMap: one number for each head of a model, as colours by layer and head.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/report/page.h"
@@ -34,5 +36,20 @@ struct HeadMapAxes {
 
 // Returns the mean over the heads that are not NaN; NaN if all are.
 [[nodiscard]] double mean_of(const HeadValues& values);
+
+// Throws Error "PLACE must have WANTED NAME; got GOT" unless both numbers are equal.
+void require_count(std::string_view place, std::string_view name, std::size_t wanted,
+                   std::size_t got);
+
+// Requires as many layers, and as many heads in each, as `wanted` has.
+template <typename Heads>
+void require_heads_of(std::string_view place, const std::vector<Heads>& wanted,
+                      const std::vector<Heads>& got) {
+  require_count(place, "layers", wanted.size(), got.size());
+  for (std::size_t layer = 0; layer < wanted.size(); ++layer) {
+    require_count(place, "heads in layer " + std::to_string(layer), wanted[layer].size(),
+                  got[layer].size());
+  }
+}
 
 }  // namespace isentrope::report

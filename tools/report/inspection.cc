@@ -25,30 +25,20 @@ using Heads = std::vector<Column>;   // of one layer
 using Layers = std::vector<Heads>;
 
 // Reads [layers][heads][bins]. Throws Error if a head has another number of bins.
-Layers layers_of(const json& values, std::size_t bins, const std::string& name) {
+Layers layers_of(const json& values, std::size_t bins, const std::string& place) {
   Layers layers;
   for (const json& layer : values) {
     Heads& heads = layers.emplace_back();
     for (const json& head : layer) {
       Column& column = heads.emplace_back();
       for (const json& value : head) column.push_back(number_of(value));
-      if (column.size() != bins) {
-        throw Error(fmt::format("[inspection_report] {} must have {} bins; got {}", name, bins,
-                                column.size()));
-      }
+      require_count(place, "bins", bins, column.size());
     }
   }
   if (layers.empty() || layers.front().empty()) {
-    throw Error(fmt::format("[inspection_report] {} must have layers and heads; got none", name));
+    throw Error(fmt::format("{} must have layers and heads; got none", place));
   }
   return layers;
-}
-
-void require_heads_of(const Layers& entropy, const Layers& layers, const std::string& name) {
-  const auto same = [](const Heads& a, const Heads& b) { return a.size() == b.size(); };
-  if (std::ranges::equal(entropy, layers, same)) return;
-  throw Error(fmt::format(
-      "[inspection_report] {} must have the layers and heads of mean.entropy; got others", name));
 }
 
 struct Inspection {
@@ -79,16 +69,17 @@ Inspection read(const json& result) {
   for (const json& n : result.at("n")) r.n.push_back(n.get<double>());
   if (r.n.empty()) throw Error("[inspection_report] n must have a bin; got none");
   const json& mean = result.at("mean");
-  r.entropy = layers_of(mean.at("entropy"), r.n.size(), "mean.entropy");
-  r.spread = layers_of(result.at("spread").at("entropy"), r.n.size(), "spread.entropy");
-  require_heads_of(r.entropy, r.spread, "spread.entropy");
+  const std::string report = "[inspection_report] ", spread = report + "spread.entropy";
+  r.entropy = layers_of(mean.at("entropy"), r.n.size(), report + "mean.entropy");
+  r.spread = layers_of(result.at("spread").at("entropy"), r.n.size(), spread);
+  require_heads_of(spread, r.entropy, r.spread);
   for (const auto& [values, name] : {std::pair{&Inspection::keys, "effective_keys"},
                                      {&Inspection::max_logit, "max_logit"},
                                      {&Inspection::mass, "gradient_mass"},
                                      {&Inspection::distance, "distance"}}) {
-    const std::string place = fmt::format("mean.{}", name);
+    const std::string place = report + "mean." + name;
     r.*values = layers_of(mean.at(name), r.n.size(), place);
-    require_heads_of(r.entropy, r.*values, place);
+    require_heads_of(place, r.entropy, r.*values);
   }
   r.collapsed = places(result.at("collapsed"));
   r.blurred = places(result.at("blurred"));

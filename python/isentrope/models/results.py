@@ -31,8 +31,8 @@ class Results:
                 raise ValueError(
                     f"[Results] {path} must begin with a whole line; got a truncated one: remove the file to begin anew"
                 )
-            if _parsed(path, 1, first) != settings:
-                raise ValueError(f"[Results] {path} must be of this model, text and settings; got another run's")
+            if (found := _parsed(path, 1, first)) != settings:
+                raise ValueError(f"[Results] {path} must be of this model, text and settings; {_difference(found, settings)}")
             # The last line is empty, or was being written when the run was stopped.
             for number, line in enumerate(rest[:-1], 2):
                 method, passage, first, nll = _finished(path, number, line)
@@ -71,6 +71,17 @@ def _parsed(path: Path, number: int, line: str) -> Any:
         return json.loads(line)
     except ValueError:
         raise ValueError(f"[Results] line {number} of {path} must be JSON; got {line[:60]!r}") from None
+
+
+def _difference(found: Any, settings: dict[str, Any]) -> str:
+    """Returns the name of a setting that differs, with the wanted and the found value."""
+    if not isinstance(found, dict):
+        return f"got {shown(found)}"
+    absent = object()
+    values = {name: (settings.get(name, absent), found.get(name, absent)) for name in [*settings, *found]}
+    name, pair = next((name, pair) for name, pair in values.items() if pair[0] != pair[1])
+    wanted, got = ("absent" if value is absent else shown(value) for value in pair)
+    return f"{name} must be {wanted}; got {got}"
 
 
 def _finished(path: Path, number: int, line: str) -> tuple[str, int, int, list[float]]:

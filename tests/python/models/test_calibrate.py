@@ -298,7 +298,7 @@ def test_evaluate_as_a_command(saved, tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [(["--rope", "spiral:2"], "the stretch must be"), (["--rope", "yarn:4", "--lengths", 0, 100], "multiples of 256"),
-     (["--rope", "yarn:4", "--lengths", 0, 1 << 20], "the text must have at least"),
+     (["--rope", "yarn:4", "--lengths", 0, 1 << 20], "the text must have at least 1048577 tokens; got 4400"),
      (["--rope", '{"rope_type": "yarn", "factor": -2}'], "the factor of yarn must be a number of at least 1; got -2"),
      (["--rope", '{"rope_type": "llama3", "factor": 2}', "--lengths", 512, 1024], "transformers must take the parameters")],
 )  # fmt: skip

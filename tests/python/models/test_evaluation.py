@@ -104,8 +104,12 @@ def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
     )  # fmt: skip
     assert again == first and calls == []
     assert first[1].difference != 0 and made.config._attn_implementation == "sdpa"
-    with pytest.raises(ValueError, match="must be of this model, text and settings"):
+    with pytest.raises(ValueError, match="must be of this model, text and settings; a must be 2; got 1"):
         evaluation.Results(file, {"a": 2})
+    with pytest.raises(ValueError, match="settings; b must be 1; got absent"):
+        evaluation.Results(file, {"a": 1, "b": 1})
+    with pytest.raises(ValueError, match="settings; a must be absent; got 1"):
+        evaluation.Results(file, {})
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,21 @@ TEST(Checkpoint, NamesWhatDiffers) {
   }
 }
 
+TEST(Checkpoint, SaysWhatAFileLacks) {
+  const TemporaryFolder folder;
+  const auto expect = [&](const std::map<std::string, std::string>& metadata, const char* words) {
+    save_tensors({metadata, {}}, folder / "c");
+    try {
+      (void)load_checkpoint(folder / "c", nlohmann::json::object());
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  };
+  expect({{"note", "text"}}, "a checkpoint of this program; got no metadata named isentrope");
+  expect({{"isentrope", "{}"}}, "key 'configuration' not found");
+}
+
 // Any changed byte, and any truncation.
 TEST(Checkpoint, NoticesDamage) {
   const TemporaryFolder folder;

@@ -32,9 +32,10 @@ json sample() {
   return json::parse(file);
 }
 
-std::string message_of(const json& document) {
+std::string message_of(const json& document,
+                       std::string (*report)(const json&) = extrapolation_report) {
   try {
-    (void)extrapolation_report(document);
+    (void)report(document);
   } catch (const Error& error) {
     return error.what();
   }
@@ -59,8 +60,13 @@ TEST(BenchReport, SaysWhatIsWrong) {
   bench["runs"][0]["rows"][0].erase("systems");
   EXPECT_THROW(static_cast<void>(bench_report(bench)), Error);
   bench = bench_sample();
-  bench["limits"]["targets"] = json::array();
-  EXPECT_THROW(static_cast<void>(bench_report(bench)), Error);
+  bench["runs"][0]["target"] = "AVX9";
+  bench["limits"]["targets"] = {{{"target", "AVX2"}}, {{"target", "SSE4"}}};
+  EXPECT_EQ(message_of(bench, bench_report),
+            R"([bench_report] limits must have the target "AVX9"; got ["AVX2","SSE4"])");
+  bench["runs"][0]["rows"][0]["systems"] = {{{"name", "torch"}}};
+  EXPECT_EQ(message_of(bench, bench_report),
+            R"([bench_report] every row must have the system isentrope; got ["torch"])");
 }
 
 TEST(MonitorReport, DrawsHeadsBySteps) {
