@@ -109,38 +109,46 @@ RuleTable Device::State::table(const ScaleRule& rule, LengthSource source, std::
   return tables_[key.str()] = table;
 }
 
+void* Device::State::allocate(std::size_t bytes) const {
+  const Current current(context_);
+  Address address = 0;
+  driver().require(driver().allocate(&address, bytes), "allocate memory");
+  return reinterpret_cast<void*>(address);
+}
+
+void Device::State::free(void* data) const noexcept {
+  if (data == nullptr) return;
+  quietly_within(context_, [&] { (void)driver().free(reinterpret_cast<Address>(data)); });
+}
+
+void Device::State::write(void* to, const void* from, std::size_t bytes) const {
+  const Current current(context_);
+  driver().require(driver().to_device(reinterpret_cast<Address>(to), from, bytes),
+                   "copy to the device");
+}
+
+void Device::State::read(void* to, const void* from, std::size_t bytes) const {
+  const Current current(context_);
+  driver().require(driver().to_host(to, reinterpret_cast<Address>(from), bytes),
+                   "copy from the device");
+}
+
 Device::Device(const std::filesystem::path& kernels, int ordinal)
     : state_(std::make_unique<State>(kernels, ordinal)) {}
 Device::~Device() = default;
 Device::Device(Device&&) noexcept = default;
 Device& Device::operator=(Device&&) noexcept = default;
 
-Memory::Memory(const Device& device, std::size_t bytes) : device_(&device.state()), bytes_(bytes) {
-  const Current current(device_->context());
-  Address address = 0;
-  driver().require(driver().allocate(&address, bytes), "allocate memory");
-  data_ = reinterpret_cast<void*>(address);
-}
+Memory::Memory(const Device& device, std::size_t bytes)
+    : device_(&device.state()), data_(device_->allocate(bytes)), bytes_(bytes) {}
 
-Memory::~Memory() {
-  if (data_ == nullptr) return;
-  quietly_within(device_->context(),
-                 [&] { (void)driver().free(reinterpret_cast<Address>(data_)); });
-}
+Memory::~Memory() { device_->free(data_); }
 
 Memory::Memory(Memory&& other) noexcept
     : device_(other.device_), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
 
-void Memory::write(const void* from) {
-  const Current current(device_->context());
-  driver().require(driver().to_device(reinterpret_cast<Address>(data_), from, bytes_),
-                   "copy to the device");
-}
+void Memory::write(const void* from) { device_->write(data_, from, bytes_); }
 
-void Memory::read(void* to) const {
-  const Current current(device_->context());
-  driver().require(driver().to_host(to, reinterpret_cast<Address>(data_), bytes_),
-                   "copy from the device");
-}
+void Memory::read(void* to) const { device_->read(to, data_, bytes_); }
 
 }  // namespace isentrope::cuda

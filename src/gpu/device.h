@@ -53,6 +53,12 @@ class Device::State {
   [[nodiscard]] RuleTable table(const ScaleRule& rule, LengthSource source, std::int64_t dim,
                                 std::int64_t first, std::int64_t count, bool capped);
 
+  // Memory of the device. The context need not be current. Copies have ended when these return.
+  [[nodiscard]] void* allocate(std::size_t bytes) const;
+  void free(void* data) const noexcept;
+  void write(void* to, const void* from, std::size_t bytes) const;
+  void read(void* to, const void* from, std::size_t bytes) const;
+
  private:
   [[nodiscard]] Loaded loaded(const Kernel& kernel);
 

@@ -4,8 +4,6 @@
 
 #include <string>
 
-#include "isentrope/error.h"
-
 namespace isentrope::cuda {
 namespace {
 
@@ -15,14 +13,15 @@ template <typename Function>
 void find(void* library, Function*& function, const char* name) {
   function = reinterpret_cast<Function*>(dlsym(library, name));
   if (function != nullptr) return;
-  throw Error("[cuda] " + std::string(kLibrary) +
-              " must be of a driver of CUDA 12 or later; got one without " + name);
+  throw DriverError("[cuda] " + std::string(kLibrary) +
+                        " must be of a driver of CUDA 12 or later; got one without " + name,
+                    0);
 }
 
 Driver opened() {
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    throw Error("[cuda] NVIDIA's driver must be installed; got " + std::string(dlerror()));
+    throw DriverError("[cuda] NVIDIA's driver must be installed; got " + std::string(dlerror()), 0);
   }
   Driver found{};
   find(library, found.init, "cuInit");
@@ -58,8 +57,9 @@ void Driver::require(int result, const char* what) const {
   if (result == 0) return;
   const char* text = nullptr;
   if (error_text(result, &text) != 0 || text == nullptr) text = "an error without a text";
-  throw Error("[cuda] the driver must " + std::string(what) + "; got error " +
-              std::to_string(result) + ", " + text);
+  throw DriverError("[cuda] the driver must " + std::string(what) + "; got error " +
+                        std::to_string(result) + ", " + text,
+                    result);
 }
 
 const Driver& driver() {

@@ -3,11 +3,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+
+#include "isentrope/error.h"
 
 namespace isentrope::cuda {
 
 using Address = std::uint64_t;  // of a device's memory
 using Handle = void*;           // of a context, a module, a function or a stream
+
+// A driver that is missing or failed. Unlike after another Error, kernels may have been started.
+struct DriverError : Error {
+  DriverError(const std::string& what, int result) : Error(what), code(result) {}
+  int code;  // of the driver; 0 if it is missing
+};
+inline constexpr int kOutOfMemory = 2;
 
 // Functions of libcuda.so.1, in the versions of CUDA 12 and later. They return 0, or an error code.
 struct Driver {
@@ -37,11 +47,11 @@ struct Driver {
   int (*fill_in_order)(Address to, unsigned bits, std::size_t count, Handle stream);
   int (*pointer_attribute)(void* value, int attribute, Address address);
 
-  // Throws Error if a call failed. what: purpose of the call.
+  // Throws DriverError if a call failed. what: purpose of the call.
   void require(int result, const char* what) const;
 };
 
-// Opened at the first call. Throws Error if there is no driver, or no device.
+// Opened at the first call. Throws DriverError if there is no driver, or no device.
 [[nodiscard]] const Driver& driver();
 
 // Constants of the driver's interface.
