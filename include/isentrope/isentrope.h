@@ -34,7 +34,7 @@ enum {
   ISENTROPE_OK = 0,
   ISENTROPE_BAD_ARGUMENT = 1,
   ISENTROPE_OUT_OF_MEMORY = 2,
-  ISENTROPE_FAILED = 3 /* in the caller's parallel_for, or by a fault of the library */
+  ISENTROPE_FAILED = 3 /* in parallel_for or a device's driver, or by a fault of the library */
 };
 
 /* Type of an array's elements. */
@@ -201,6 +201,72 @@ typedef struct isentrope_backward_call {
 /* Computes dq, dk and dv, and the other gradients that have data. Not for paged keys or I8. */
 ISENTROPE_API isentrope_status isentrope_backward(const isentrope_options* options,
                                                   const isentrope_backward_call* call);
+
+/* --- calls on an NVIDIA device
+ *
+ * They need no CUDA toolkit, to build and to run: the driver's library is opened with the first
+ * device. Kernels are compiled ahead of time into a folder (src/gpu/kernels.py). A library that was
+ * built without ISENTROPE_CUDA has these functions too, but they fail and say so.
+ *
+ * Launches are tested against Triton's without a device. None of these functions has run on a
+ * device. */
+
+/* A device and its kernels, which are loaded when a call first needs them. Calls from several
+ * threads are safe. */
+typedef struct isentrope_device isentrope_device;
+
+/* Opens a device of the driver, CUDA 12 or later, and writes its handle. kernels: the folder of
+ * compiled kernels; ordinal: the device's number, from 0. The message of a failure names what is
+ * missing: the driver, the device, the folder, or kernels for that device. */
+ISENTROPE_API isentrope_status isentrope_device_open(const char* kernels, int32_t ordinal,
+                                                     isentrope_device** device);
+/* Closes a device after its calls have ended and its memory is freed. NULL is fine. */
+ISENTROPE_API void isentrope_device_close(isentrope_device* device);
+
+/* Memory on a device, for programs without an allocator of their own, such as cudaMalloc().
+ * Allocates bytes > 0, aligned for every array, and writes the address. Copies take any address
+ * within such memory and have ended on return. They wait for calls on the default stream, but not
+ * for those on a stream that was created as non-blocking. */
+ISENTROPE_API isentrope_status isentrope_device_allocate(const isentrope_device* device,
+                                                         size_t bytes, void** data);
+ISENTROPE_API void isentrope_device_free(const isentrope_device* device,
+                                         void* data); /* NULL is fine */
+ISENTROPE_API isentrope_status isentrope_device_write(const isentrope_device* device, void* to,
+                                                      const void* from, size_t bytes);
+ISENTROPE_API isentrope_status isentrope_device_read(const isentrope_device* device, void* to,
+                                                     const void* from, size_t bytes);
+
+/* Launches isentrope_forward() on a device. Structs are in host memory, and the data of all arrays,
+ * also those of the options, is in the device's memory. An array that is elsewhere, by the driver's
+ * answer, is a bad argument. stream: a cudaStream_t or CUstream; NULL is the default one.
+ *
+ * The function starts the kernels and returns without waiting for the device. The first call with a
+ * new rule or longer rows copies a table to the device, so make it before a stream is captured. The
+ * options' parallel_for is not called.
+ *
+ * q, k, v and output are all BF16 or all F16, have head dimensions that kernels were compiled for,
+ * and contiguous columns, as have boolean masks and biases. Addresses must be multiples of 16
+ * bytes; strides of rows, heads and sequences must be multiples of 16 elements and below 2^31.
+ * Boolean masks, biases, sinks, soft-caps, dropout, lambda, dilations, prefixes, key_begin and
+ * pages of a cache need kernels that were compiled for them. Statistics must be contiguous. I8 is a
+ * bad argument. The contents of documents and page tables are not checked, since that would wait
+ * for the device. Documents are clamped to the valid range; an invalid page number reads outside
+ * the cache.
+ *
+ * A failure of the driver is ISENTROPE_OUT_OF_MEMORY or ISENTROPE_FAILED; kernels may have been
+ * started before it. */
+ISENTROPE_API isentrope_status isentrope_device_forward(const isentrope_options* options,
+                                                        const isentrope_forward_call* call,
+                                                        const isentrope_device* device,
+                                                        void* stream);
+
+/* Launches isentrope_backward() on a device, with the requirements above and kernels that were
+ * compiled for gradients. Gradients have the type of q; d_bias, d_lambda and d_sinks must be
+ * contiguous. */
+ISENTROPE_API isentrope_status isentrope_device_backward(const isentrope_options* options,
+                                                         const isentrope_backward_call* call,
+                                                         const isentrope_device* device,
+                                                         void* stream);
 
 /* --- the rest */
 

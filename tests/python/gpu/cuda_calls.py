@@ -1,4 +1,4 @@
-"""Calls of isentrope_cuda to a driver that records them, and those that Triton's launcher would make."""
+"""Calls of isentrope_cuda from C++ or C to a driver that records them, and those that Triton's launcher would make."""
 
 import json
 import os
@@ -21,6 +21,8 @@ sys.path.append(str(Path(__file__).parents[3] / "src/gpu"))
 import kernels  # noqa: E402
 
 FORMATS = {"i32": "<i", "i64": "<q", "fp32": "<f"}
+# Environment of CUDA_PROGRAM for a call in each language.
+IN = {"C++": {}, "C": {"ISENTROPE_IN_C": "1"}}
 
 
 class Case(NamedTuple):

@@ -1,6 +1,6 @@
 """isentrope_cuda without a device: its calls to an emulated driver against those of Triton's launcher.
 
-The variable CUDA_PROGRAM names a program that calls it from C++, CUDA_EXAMPLE the program of examples. CUDA_DRIVER is
+The variable CUDA_PROGRAM names a program that calls it from C++ or C, CUDA_EXAMPLES the programs of examples. CUDA_DRIVER is
 the folder of a libcuda.so.1 that records its calls (tests/src/gpu). Kernels are compiled for the calls at hand, by
 src/gpu/kernels.py.
 """
@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 import pytest
-from cuda_calls import CASES, called, compare, kernels, with_units
+from cuda_calls import CASES, IN, called, compare, kernels, with_units
 from elftools.elf.elffile import ELFFile
 from gpu_compiling import TARGETS
 
@@ -97,16 +97,18 @@ def test_a_later_chip_compiles_what_the_oldest_one_has(folder, tmp_path):
     ("dt=bf16 shape=2x1x4x4x64 mask=right_padding", {"ISENTROPE_STRIDED": "1"}, "key_end must be contiguous on a device; got a stride of 2"),
     ("dt=bf16 shape=1x1x4x4x64", {"ISENTROPE_CUDA_CAPABILITY": "75"}, "[cuda] kernels must have some for compute"),
 ])  # fmt: skip
-def test_errors_say_what_is_missing(words, environment, text, folder, tmp_path):
-    done, recorded = called(folder, "lse", words, tmp_path, **environment)
+@pytest.mark.parametrize("language", IN)
+def test_errors_say_what_is_missing(words, environment, text, language, folder, tmp_path):
+    done, recorded = called(folder, "lse", words, tmp_path, **environment, **IN[language])
     assert done.returncode == 2 and text in done.stderr, done.stderr
     assert not any(one["call"] == "launch" for one in recorded)
 
 
-def test_the_example_runs_to_its_end(folder):
-    """It makes a call that is a case above."""
+@pytest.mark.parametrize("program", os.environ["CUDA_EXAMPLES"].split(":"))
+def test_the_examples_run_to_their_end(folder, program):
+    """They make a call that is a case above."""
     environment = os.environ | {"LD_LIBRARY_PATH": os.environ["CUDA_DRIVER"]}
-    done = subprocess.run([os.environ["CUDA_EXAMPLE"], folder], env=environment, capture_output=True, text=True)
+    done = subprocess.run([program, folder], env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("mean entropy of 8192 rows: "), done.stderr
 
 

@@ -1,9 +1,10 @@
-"""isentrope_cuda without a device and without compiling: kernels have names and parameters, but no instructions."""
+"""isentrope_cuda without a device and without compiling, from C++ and C: kernels have names and parameters, but no
+instructions."""
 
 from types import SimpleNamespace
 
 import pytest
-from cuda_calls import CASES, compare, kernels, with_units
+from cuda_calls import CASES, IN, compare, kernels, with_units
 
 
 def without_code(launches):
@@ -33,12 +34,15 @@ def folder(tmp_path_factory):
     return path, found
 
 
+@pytest.mark.parametrize("language", IN)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_cpp_makes_the_launches_of_python(case, folder, tmp_path):
+def test_the_launches_are_those_of_python(case, language, folder, tmp_path):
     path, launches = folder
-    recorded, made, named = compare(case, path, "sm_90", tmp_path)
+    recorded, made, named = compare(case, path, "sm_90", tmp_path, **IN[language])
     for one, wanted in made:
         assert launches[int(one["symbol"].partition("$")[2])] == ("sm_90", wanted)
+    # The C interface opens a device of its own.
+    assert sum(one["call"] == "release" for one in recorded) == {"C++": 1, "C": 2}[language]
     assert recorded[-1] == {"call": "release", "allocations": 0}
     copies = [one for one in recorded if one["call"] == "copy"]
     if case.backward:

@@ -1,6 +1,7 @@
 // call_on_device KERNELS WANTED LINE: computes a problem of `isentrope check` on the driver's
 // device, or with bwd=1 its gradients. WANTED: lse, entropy or all; none: lse, and with bwd=1 no
-// gradient of it. Writes the addresses of the arguments as JSON.
+// gradient of it. Writes the addresses of the arguments as JSON. With ISENTROPE_IN_C the call is
+// that of the C interface.
 
 #include <cstring>
 #include <iostream>
@@ -12,6 +13,7 @@
 #include "isentrope/cuda/attention.h"
 #include "isentrope/error.h"
 #include "src/call/arguments.h"
+#include "tests/src/gpu/call_in_c.h"
 #include "tools/check/data.h"
 
 using namespace isentrope;
@@ -85,8 +87,24 @@ View<float, 4> numbers(const std::string& name, const std::array<std::int64_t, 4
   return contiguous_view(static_cast<float*>(tensor(name, DType::f32, shape, on).data), shape);
 }
 
+// kernels: for a call in C; nullptr for one in C++.
+void run_forward(const AttentionInput& in, const AttentionOptions& options,
+                 const std::string& wanted, const char* kernels, const cuda::Place& place,
+                 OnDevice& on) {
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  const AttentionOutput out{
+      .output = tensor("output", in.q.type, {batch, heads, queries, in.v.extents[3]}, on),
+      .statistics = statistics_of<RowStatistics>(wanted, "", {batch, heads, queries}, on)};
+  if (kernels != nullptr) {
+    in_c::attention_forward(in, options, out, kernels, place.stream);
+  } else {
+    cuda::attention_forward(in, options, out, place);
+  }
+}
+
 void run_backward(const AttentionInput& in, const AttentionOptions& options,
-                  const std::string& wanted, const cuda::Place& place, OnDevice& on) {
+                  const std::string& wanted, const char* kernels, const cuda::Place& place,
+                  OnDevice& on) {
   const auto [batch, heads, queries, dim] = in.q.extents;
   const DType type = in.q.type;
   const std::array shape{batch, heads, queries, in.v.extents[3]};
@@ -112,7 +130,11 @@ void run_backward(const AttentionInput& in, const AttentionOptions& options,
     float* data = numbers("d_sinks", {1, 1, 1, heads}, on).data;
     result.d_sinks = contiguous_view(data, std::array{heads});
   }
-  cuda::attention_backward(in, options, given, result, place);
+  if (kernels != nullptr) {
+    in_c::attention_backward(in, options, given, result, kernels, place.stream);
+  } else {
+    cuda::attention_backward(in, options, given, result, place);
+  }
 }
 
 }  // namespace
@@ -137,14 +159,9 @@ int main(int argc, char** argv) try {
   if (std::getenv("ISENTROPE_STRIDED") != nullptr) options.mask.key_end.strides[0] = 2;
   int stream = 0;
   const cuda::Place place{device, &stream};
-  if (data.problem.backward) {
-    run_backward(in, options, argv[2], place, on);
-  } else {
-    const auto [batch, heads, queries, dim] = in.q.extents;
-    const Tensor output = tensor("output", in.q.type, {batch, heads, queries, in.v.extents[3]}, on);
-    const auto statistics = statistics_of<RowStatistics>(argv[2], "", {batch, heads, queries}, on);
-    cuda::attention_forward(in, options, {output, statistics}, place);
-  }
+  const char* in_c = std::getenv("ISENTROPE_IN_C") == nullptr ? nullptr : argv[1];
+  const auto& run = data.problem.backward ? run_backward : run_forward;
+  run(in, options, argv[2], in_c, place, on);
   nlohmann::json told = on.names();
   told["stream"] = reinterpret_cast<std::uint64_t>(&stream);
   std::cout << told << '\n';

@@ -21,7 +21,8 @@ namespace {
 using Address = std::uint64_t;
 using Json = nlohmann::ordered_json;
 
-constexpr int kInvalidValue = 1, kNotFound = 500;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNotFound = 500;
+constexpr std::size_t kMemory = std::size_t{1} << 40;
 
 struct Module {
   std::string kind;                                       // cubin or ptx
@@ -193,6 +194,7 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
 
 int cuMemAlloc_v2(Address* address, std::size_t bytes) {
   if (bytes == 0) return kInvalidValue;
+  if (bytes > kMemory) return kOutOfMemory;
   // Aligned like a device's memory.
   *address = reinterpret_cast<Address>(std::aligned_alloc(256, (bytes + 255) / 256 * 256));
   memory[*address] = bytes;

@@ -1,0 +1,111 @@
+#include "bindings/c/arguments.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include "bindings/c/options.h"
+#include "bindings/c/parallel.h"
+
+namespace isentrope::c_api {
+namespace {
+
+// Returns the caller's struct as this version has it. A caller of an older version has fewer
+// fields; the missing ones count as not given. A caller of a newer version must leave fields empty
+// that this version does not know.
+template <typename Struct>
+Struct struct_of(const char* function, const std::string& name, const Struct* pointer) {
+  const Struct& caller = required(function, name.c_str(), pointer);
+  // The smallest size stays that of the first release, 0.2.0, even if the struct grows.
+  constexpr std::size_t kLeast = sizeof(Struct), kMost = 1 << 16;
+  const std::size_t size = caller.struct_size;
+  if (size < kLeast || size > kMost) {
+    fail(function, name + ".struct_size", "be the size of the struct, " + std::to_string(kLeast),
+         std::to_string(size));
+  }
+  const auto* bytes = reinterpret_cast<const unsigned char*>(pointer);
+  if (std::any_of(bytes + sizeof(Struct), bytes + size,
+                  [](unsigned char byte) { return byte != 0; })) {
+    fail(function, name, "be 0 past the fields of version " ISENTROPE_VERSION, "other bytes");
+  }
+  Struct known{};
+  std::memcpy(&known, pointer, std::min(size, sizeof(Struct)));
+  return known;
+}
+
+// The statistics after the size, in the order of the list.
+template <typename T, typename Count>
+StatisticFields<View<T, 3>, View<Count, 3>> statistics_of(const char* function,
+                                                          const std::string& prefix,
+                                                          const isentrope_statistics* statistics) {
+  using Arrays = StatisticFields<isentrope_array>;
+  static_assert(sizeof(isentrope_statistics) ==
+                offsetof(isentrope_statistics, lse) + sizeof(Arrays));
+  StatisticFields<View<T, 3>, View<Count, 3>> views;
+  if (statistics == nullptr) return views;
+  const isentrope_statistics known = struct_of(function, "statistics", statistics);
+  Arrays arrays;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&known);
+  std::memcpy(&arrays, bytes + offsetof(isentrope_statistics, lse), sizeof arrays);
+  for_each_statistic(
+      [&]<typename Number>(const Statistic& statistic, const isentrope_array& array,
+                           View<Number, 3>& view) {
+        const std::string name = prefix + std::string(statistic.name);
+        view = view_of<Number, 3>(function, name.c_str(), array);
+      },
+      arrays, views);
+  return views;
+}
+
+AttentionOptions options_of(const char* function, const isentrope_options* options) {
+  AttentionOptions copy = required(function, "options", options).options;
+  if (!copy.parallel_for) copy.parallel_for = on_pool();
+  return copy;
+}
+
+}  // namespace
+
+ForwardArguments forward_arguments(const char* function, const isentrope_options* options,
+                                   const isentrope_forward_call* call) {
+  const isentrope_forward_call c = struct_of(function, "call", call);
+  const auto tensor = [&](const char* name, const isentrope_array& array) {
+    return tensor_of(function, name, array);
+  };
+  return {
+      .input = {.q = tensor("q", c.q),
+                .k = tensor("k", c.k),
+                .v = tensor("v", c.v),
+                .pages = {view_of<const std::int32_t, 2>(function, "block_table", c.block_table),
+                          c.paged_keys},
+                .k_scale = view_of<const float, 4>(function, "k_scale", c.k_scale),
+                .v_scale = view_of<const float, 4>(function, "v_scale", c.v_scale)},
+      .options = options_of(function, options),
+      .output = {.output = tensor("output", c.output),
+                 .statistics = statistics_of<float, std::int64_t>(function, "", c.statistics)}};
+}
+
+BackwardArguments backward_arguments(const char* function, const isentrope_options* options,
+                                     const isentrope_backward_call* call) {
+  const isentrope_backward_call c = struct_of(function, "call", call);
+  const auto tensor = [&](const char* name, const isentrope_array& array) {
+    return tensor_of(function, name, array);
+  };
+  const auto statistics = [&](const char* prefix, const isentrope_statistics* arrays) {
+    return statistics_of<const float, const std::int64_t>(function, prefix, arrays);
+  };
+  return {.input = {.q = tensor("q", c.q), .k = tensor("k", c.k), .v = tensor("v", c.v)},
+          .options = options_of(function, options),
+          .gradient = {.output = tensor("output", c.output),
+                       .statistics = statistics("", c.statistics),
+                       .d_output = tensor("d_output", c.d_output),
+                       .d_statistics = statistics("d_", c.d_statistics)},
+          .result = {.dq = tensor("dq", c.dq),
+                     .dk = tensor("dk", c.dk),
+                     .dv = tensor("dv", c.dv),
+                     .d_bias = view_of<float, 4>(function, "d_bias", c.d_bias),
+                     .d_lambda = view_of<float, 3>(function, "d_lambda", c.d_lambda),
+                     .d_sinks = view_of<float, 1>(function, "d_sinks", c.d_sinks)}};
+}
+
+}  // namespace isentrope::c_api

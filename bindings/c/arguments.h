@@ -1,0 +1,30 @@
+// Arguments of the library's functions, read from the structs of the C interface.
+#pragma once
+
+#include "isentrope/attention.h"
+#include "isentrope/isentrope.h"
+
+namespace isentrope::c_api {
+
+struct ForwardArguments {
+  AttentionInput input;
+  AttentionOptions options;
+  AttentionOutput output;
+};
+
+struct BackwardArguments {
+  AttentionInput input;
+  AttentionOptions options;
+  AttentionGradientInput gradient;
+  AttentionGradients result;
+};
+
+// Throw Error if a pointer is NULL, or a struct or an array is malformed. Do not read arrays.
+[[nodiscard]] ForwardArguments forward_arguments(const char* function,
+                                                 const isentrope_options* options,
+                                                 const isentrope_forward_call* call);
+[[nodiscard]] BackwardArguments backward_arguments(const char* function,
+                                                   const isentrope_options* options,
+                                                   const isentrope_backward_call* call);
+
+}  // namespace isentrope::c_api
