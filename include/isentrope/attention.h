@@ -29,8 +29,7 @@
 namespace isentrope {
 
 // Page table of a paged cache (vLLM, Kwon et al. 2023). k and v are then [pages, kv_heads,
-// page_size, dim], and key j of a sequence is at row j % page_size of page block_table(batch, j /
-// page_size).
+// page_size, dim]; key j is at row j % page_size of page block_table(batch, j / page_size).
 struct PagedKeys {
   // [batch, pages of a sequence], each at least 0 and below pages; without data: not paged.
   View<const std::int32_t, 2> block_table;
@@ -118,8 +117,7 @@ struct AttentionGradients {
   Tensor dq{}, dk{}, dv{};
   View<float, 4>
       d_bias{};  // [batch, heads, queries, keys]; the caller sums it over axes that are broadcast
-  // [batch, heads, queries]: with respect to the factor before the soft-cap; without a soft-cap, to
-  // lambda.
+  // [batch, heads, queries]: with respect to the factor before the soft-cap, or else to lambda.
   View<float, 3> d_lambda{};
   View<float, 1> d_sinks{};  // [heads]
 };

@@ -1,5 +1,4 @@
-// AttentionState: the result of attention over some of a sequence's keys, which can be merged with
-// that of the rest.
+// AttentionState: attention over some of a sequence's keys, to be merged with that of the rest.
 //
 // Each row holds its normalised output and its statistics. States over disjoint sets of keys form a
 // commutative monoid. With w = softmax(lse_a, lse_b) and the mean logit E[z] = lse - entropy,

@@ -1,5 +1,4 @@
-// Mask: which keys a row may see. Under a structural mask these are one interval of keys, or every
-// k-th key of one.
+// Mask: which keys a row may see. Structural masks leave one interval, or every k-th key of one.
 #pragma once
 
 #include <cstdint>
@@ -99,8 +98,7 @@ struct RowView {
 [[nodiscard]] KeyRange keys_seen_by(const Mask& mask, std::int64_t batch, KeyRange rows,
                                     std::int64_t queries, std::int64_t keys);
 
-// Returns whether row_view() gives all queries of a batch the same keys, so that one call is
-// enough.
+// Returns whether row_view() gives all queries of a batch the same keys: one call is enough.
 [[nodiscard]] bool rows_are_alike(const Mask& mask);
 
 // Returns whether row_view() is the same for every batch.

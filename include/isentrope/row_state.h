@@ -38,8 +38,7 @@ struct RowState {
   return {logit, weight, weight - 1, weight - 1, weight, 1, weight * distance};
 }
 
-// Returns the same state measured from m >= a.max. The row's value accumulator takes the factor
-// e^(a.max - m).
+// Returns the same state measured from m >= a.max. Value sums take the factor e^(a.max - m).
 [[nodiscard]] inline RowState rebase(const RowState& a, double m) {
   if (a.max == m) return a;
   // Keys whose logits are all -inf have no weight; -inf times the sum would be NaN.

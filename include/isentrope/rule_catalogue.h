@@ -1,5 +1,4 @@
-// The catalogue: every scale rule under its name in the field, with its parameters, their domains
-// and defaults, its formula and its source.
+// Every scale rule under its name in the field: parameters, domains, defaults, formula and source.
 #pragma once
 
 #include <span>
@@ -57,8 +56,7 @@ struct RuleInfo {
 // the policy is not the rule's own. Empty if the form or one of its arguments reads no length.
 [[nodiscard]] std::string counted(const RuleInfo& rule, const ClosedForm& form);
 
-// Returns the candidate nearest to a word, by edit distance; empty if none is near. Ties go to the
-// first.
+// Returns the candidate nearest to a word by edit distance, the first of ties; empty if none is.
 [[nodiscard]] std::string_view nearest(std::string_view word,
                                        std::span<const std::string_view> candidates);
 

@@ -25,9 +25,8 @@ struct RowLength {
 // The length N of a row that a rule counts; fixed: a constant.
 enum class LengthSource { visible, position, total, fixed };
 
-// How u follows from a row's lengths. The offset is added before the clamp, so that u >= 1 for
-// every source and no logarithm is negative. It need not be an integer: one shipped kernel uses
-// ln(e + n).
+// How u follows from a row's lengths. The offset is added before the clamp: u >= 1, so no logarithm
+// is negative. It need not be an integer: one shipped kernel uses ln(e + n).
 struct LengthPolicy {
   LengthSource source = LengthSource::visible;
   double fixed = 0;  // the length itself if source is fixed, otherwise 0

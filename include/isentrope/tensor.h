@@ -9,8 +9,7 @@
 
 namespace isentrope {
 
-// Element types. i8 holds 8-bit codes of keys or values, which are read with the scales of
-// quantize.h.
+// Element types. i8: 8-bit codes of keys or values, read with the scales of quantize.h.
 enum class DType { f32, bf16, f16, i8 };
 
 // Storage types of 16 bits. They only hold bits, because arithmetic is done in float.
@@ -118,8 +117,7 @@ template <>
   if (magnitude > 0x7f800000) return {static_cast<std::uint16_t>(sign | 0x7e00)};
   if (magnitude >= 0x477ff000) return {static_cast<std::uint16_t>(sign | 0x7c00)};  // >= 65520
   if (magnitude < 0x38800000) {
-    // Below 2^-14 halves are multiples of 2^-24: adding 2^-1 leaves that multiple, rounded, in the
-    // mantissa.
+    // Below 2^-14 halves are multiples of 2^-24: adding 2^-1 leaves it, rounded, in the mantissa.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return {
         static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000))};

@@ -11,9 +11,8 @@
 
 namespace isentrope {
 
-// Results of torch_attention(). Row statistics are f32 [batch, heads, queries], support int64.
-// Output and the statistics that statistics.h calls differentiable have gradients; double backward
-// throws Error.
+// Results of torch_attention(): row statistics f32 [batch, heads, queries], support int64. Output
+// and differentiable statistics have gradients; double backward throws Error.
 struct TorchAttention : StatisticFields<at::Tensor> {
   at::Tensor output;  // [batch, heads, queries, value_dim]
 };

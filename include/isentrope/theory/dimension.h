@@ -1,16 +1,13 @@
-// The number of dimensions that n vectors need, and what follows for the head size (Su 2023, "the
-// JL lemma").
+// The dimensions that n vectors need, and the head size that follows (Su 2023, "the JL lemma").
 //
-// Domains: n in [1, 1e18], factor and dimensions in (0, 1e7], base in (1, 1e18]; functions throw
-// Error otherwise.
+// Domains: n in [1, 1e18], factor and dimensions in (0, 1e7], base in (1, 1e18]; otherwise Error.
 #pragma once
 
 #include <cstdint>
 
 namespace isentrope::theory {
 
-// Returns factor ln n, the Johnson-Lindenstrauss dimension of n vectors. The default is the
-// constant of Su's estimate of embedding sizes.
+// Returns factor ln n, the Johnson-Lindenstrauss dimension; 8 is Su's estimate for embeddings.
 [[nodiscard]] double jl_dimension(double n, double factor = 8);
 
 // Returns e^(dim / factor), the number of vectors that fit in dim dimensions; Inf on overflow.

@@ -47,8 +47,7 @@ struct SphereEntropy {
 
 // Returns the kappa at which the rule kappa ln n / d has this lambda at n >= 2.
 [[nodiscard]] double kappa_of_lambda(double lambda, double n, std::int64_t dim);
-// Returns sqrt(d) / ln base, the kappa at which that rule is the standard rule at n = base. base is
-// in (1, 1e18].
+// Returns sqrt(d) / ln base, for which that rule is standard at n = base. base is in (1, 1e18].
 [[nodiscard]] double kappa_of_base(double base, std::int64_t dim);
 
 // The base B at which log_B(n) / sqrt(d) gives rows of two lengths the same entropy.
@@ -59,12 +58,10 @@ struct EntropyBase {
 };
 
 // Returns that base for the lengths n and other_n. Throws Error if they are equal or below 2, or if
-// there is no such base: for small d and large n the entropy grows with n however sharp the rows
-// are.
+// there is none: for small d and large n entropy grows with n, however sharp the rows.
 [[nodiscard]] EntropyBase entropy_base(double n, double other_n, std::int64_t dim);
 
-// Returns the rule that keeps H at `entropy` for every length: a table at the given lengths, which
-// must increase.
+// Returns the rule that keeps H at `entropy`: a table at the given lengths, which must increase.
 [[nodiscard]] ScaleRule constant_entropy_rule(double entropy, const std::vector<double>& lengths,
                                               std::int64_t dim);
 

@@ -1,5 +1,4 @@
-// The gradient through the softmax, and the scale that makes it largest (Su 2023, "gradient
-// maximisation").
+// Gradient through the softmax, and the scale with the largest (Su 2023, "gradient maximisation").
 //
 // Gradient mass: half the L1 norm of d p / d s, which is alpha (1 - sum p^2) for p = softmax(alpha
 // s). Its annealed average over n independent scores is
@@ -10,8 +9,7 @@
 // slowly than this, which even becomes negative; row_expectation.h has the average over rows.
 //
 // Domains: n in [1, 1e18], dim in [2, 65536], alpha in [0, 1e30]; functions throw Error otherwise.
-// Optima have a relative error below
-// 1e-11.
+// Optima have a relative error below 1e-11.
 #pragma once
 
 #include <cstdint>
@@ -54,9 +52,8 @@ struct Fit {
 // Returns the c of the fit c ln n to cosine scores over n = 40, 80, ... 20000.
 [[nodiscard]] double cosine_coefficient(std::int64_t dim);
 
-// Return rules that use the optimum itself instead of its fit: tables at the given lengths, which
-// must increase. The first is for logits of unit variance at 1/sqrt(d), the second for unit q and
-// k.
+// Return rules of the optimum itself, not its fit: tables at the given lengths, which must
+// increase. The first is for logits of unit variance at 1/sqrt(d), the second for unit q and k.
 [[nodiscard]] ScaleRule normal_optimum_rule(const std::vector<double>& lengths);
 [[nodiscard]] ScaleRule cosine_optimum_rule(const std::vector<double>& lengths, std::int64_t dim);
 

@@ -1,5 +1,4 @@
-// Averages over rows of n independent random scores: of log-sum-exp, entropy and collision
-// probability.
+// Averages over rows of n independent random scores: log-sum-exp, entropy, collision probability.
 //
 // The laws of entropy.h and gradient.h average numerator and denominator of the softmax separately,
 // which fails if few keys have most of a row's weight. Here the denominator is an integral, 1/Z =
