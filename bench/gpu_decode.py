@@ -43,7 +43,7 @@ class Decoding(NamedTuple):
     page: int
     keys: int
     warps: int
-    places: int
+    occupancy: int
     chip: str
     kernel: Compiled
     loop: Loop
@@ -91,7 +91,7 @@ def measured(dtype: str, dim: int, statistics: bool, page: int = 0, chip: str = 
     (loop,) = kernel.loops
     results = "all statistics" if statistics else "lse"
     warps = dict(forward.options)["num_warps"]
-    return Decoding(dtype, dim, results, page, shape.KEYS, warps, shape.PLACES, chip, kernel, loop)
+    return Decoding(dtype, dim, results, page, shape.KEYS, warps, shape.OCCUPANCY, chip, kernel, loop)
 
 
 def bars(x: Decoding) -> Iterator[Bar]:
@@ -102,17 +102,17 @@ def bars(x: Decoding) -> Iterator[Bar]:
     # One entry a key, which keys and values share: a load of each 32 keys of a warp.
     yield Bar(about + "loads of the page table in a round", x.table_loads, (x.page > 0) * -(-x.keys // (32 * x.warps)))
     yield Bar(about + "bytes spilled", x.kernel.spilled, 0)
-    yield places(x)
+    yield occupancy(x)
 
 
-def places(x: Decoding) -> Bar:
+def occupancy(x: Decoding) -> Bar:
     about = f"{x.dtype}, d {x.dim}, {x.results}, {x.chip}: "
-    return Bar(about + "programs on a multiprocessor that the plan counts on", x.places, x.programs)
+    return Bar(about + "programs on a multiprocessor that the plan counts on", x.occupancy, x.programs)
 
 
 class Wave(NamedTuple):
-    """A call's share of the places of an H100 that its programs fill. splittable: it has fewer programs than places,
-    and enough keys to split them among more."""
+    """A call's share of an H100's occupancy that its programs fill. splittable: it has fewer programs than the card
+    runs at once, and enough keys to split them among more."""
 
     key_heads: int
     sequences: int
@@ -124,7 +124,7 @@ class Wave(NamedTuple):
     def of(cls, key_heads: int, sequences: int, keys: int) -> Wave:
         chip = TARGETS["sm_90"].chip
         tiles = plan.tiles("few rows", chip, torch.bfloat16, 128, results="lse")
-        held = plan.places_of(tiles, chip, torch.bfloat16, 128, 128)
+        held = plan.occupancy_of(tiles, chip, torch.bfloat16, 128, 128)
         blocks, wave = key_heads * sequences, held * chip.units
         programs = blocks * plan.shares_of(chip, blocks, keys, tiles.keys, held)
         # A share has four tiles at least, and a call 128 shares at most.
@@ -140,7 +140,7 @@ def bars_of_waves() -> Iterator[Bar]:
     """Yields limits of the fullness of waves, for calls whose keys can be split as far as the limit asks."""
     for x in waves():
         if x.splittable:
-            about = f"{x.sequences} x {x.key_heads} x {x.keys} keys: share of the places that programs fill"
+            about = f"{x.sequences} x {x.key_heads} x {x.keys} keys: share of the occupancy that programs fill"
             yield Bar(about, x.filled, 0.85, at_least=True)
 
 

@@ -33,7 +33,7 @@ def fastest(measured):
 def table():
     found = json.loads(MEASURED.read_text())
     current = [row for row in found["tiles"] if row["kernel"] not in OUTDATED]
-    head = {"version": 1, "card": found["machine"], "chip": "sm90", "date": found["date"], **found["versions"]}
+    head = {"version": 2, "card": found["machine"], "chip": "sm90", "date": found["date"], **found["versions"]}
     rows = ",\n  ".join(json.dumps(row) for row in fastest(current))
     return f'{json.dumps(head)[:-1]}, "rows": [\n  {rows}\n]}}\n'
 

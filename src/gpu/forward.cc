@@ -80,7 +80,7 @@ Forward::Plan Forward::plan() const {
   plan.checked = moments ? call_.plan.moments_checked : call_.plan.rows_differ;
   plan.blocks =
       call_.batch() * call_.plan.lanes * blocks_of(call_.plan.length, any.constant("SHAPE.ROWS"));
-  plan.shares = shares_of(call_.device.units() * any.constant("SHAPE.PLACES"), plan.blocks,
+  plan.shares = shares_of(call_.device.units() * any.constant("SHAPE.OCCUPANCY"), plan.blocks,
                           call_.in.keys(), any.constant("SHAPE.KEYS"));
   plan.forward = call_.device.find(needs(false, plan.shares > 1, plan.checked));
   if (plan.checked) plan.repair = call_.device.find(needs(true, plan.shares > 1, true));

@@ -196,7 +196,7 @@ def write(folder: Path, found: Iterable[tuple[str, Launch]], jobs: int = 1) -> N
     with ThreadPoolExecutor(jobs) as pool:
         entries = list(pool.map(lambda one: entry(one[1], one[0], folder), found))
     manifest = {
-        "version": 2, "triton": triton.__version__, "numbers": {"SHARED": SHARED.value, "TERMS": TERMS.value},
+        "version": 3, "triton": triton.__version__, "numbers": {"SHARED": SHARED.value, "TERMS": TERMS.value},
         "terms": {name: sorted(terms) for name, terms in TERMS_OF.items()}, "kernels": entries,
     }  # fmt: skip
     (folder / "kernels.json").write_text(json.dumps(manifest, indent=1) + "\n")

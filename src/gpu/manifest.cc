@@ -82,8 +82,8 @@ Manifest::Manifest(std::filesystem::path folder) : folder_(std::move(folder)) {
   }
   try {
     const auto manifest = nlohmann::json::parse(file);
-    if (manifest.at("version") != 2) {
-      throw Error("[cuda] kernels.json must have version 2; got " + manifest.at("version").dump() +
+    if (manifest.at("version") != 3) {
+      throw Error("[cuda] kernels.json must have version 3; got " + manifest.at("version").dump() +
                   " in " + path.string());
     }
     for (const auto& entry : manifest.at("kernels")) kernels_.push_back(kernel_of(entry));

@@ -47,7 +47,7 @@ def _device(index: int) -> torch.device:
 
 def _options(tiles: dict[str, Any]) -> list[str]:
     """Returns the fields of tiles that have no column, in words, if they are not at their default."""
-    counts = {"registers": "registers", "places": "programs"}
+    counts = {"registers": "registers", "occupancy": "programs"}
     found = [f"{tiles[name]} {words}" for name, words in counts.items() if tiles.get(name)]
     return found + [name for name in ("apart", "descriptors") if tiles.get(name)]
 

@@ -30,7 +30,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     measured = results["WANTED"].DISTANCE >= 0 and shape.CHAINED == PAIRS.value and not shape.ONE_LOOP
     shape = shape._replace(OWN_LAST=measured and decisions.own_is_last)
     blocks = call.batch * decisions.lanes * blocks_of(decisions.length, shape.ROWS)
-    splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.PLACES)
+    splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.OCCUPANCY)
     counters = call.empty(blocks, torch.int32) if splits > 1 else None
     place = slice_of("lambda_", wanted)
     rows = Rows(call, shape.ROWS, used, to_lambda=statistics[place] if place >= 0 else None, counters=counters)

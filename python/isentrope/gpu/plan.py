@@ -84,14 +84,16 @@ _FLOATS = {
 }
 # Tiles of decode steps, in 16-bit types: with one warp a row's keys are in one warp, and no barrier is needed. Tiles of
 # keys and of values have two buffers each.
-_ONE_WARP = {64: Tiles(16, 64, 1, 3, places=0), 128: Tiles(16, 32, 1, 3, places=0), 256: Tiles(16, 32, 2, 3, places=0)}
+_ONE_WARP = {
+    64: Tiles(16, 64, 1, 3, occupancy=None), 128: Tiles(16, 32, 1, 3, occupancy=None), 256: Tiles(16, 32, 2, 3, occupancy=None),
+}  # fmt: skip
 # Exceptions for chips that cannot take the common tiles: {(kind, kernel): {columns: Tiles}}, in 16-bit types.
 _OWN = {
     ("sm80", "few rows"): _ONE_WARP,
     # Without a limit the compiler reduces registers to 168, where 8 bytes spill; below 248 those of pages spill.
-    ("sm90", "few rows"): _ONE_WARP | {256: Tiles(16, 32, 2, 3, 255, places=0)},
+    ("sm90", "few rows"): _ONE_WARP | {256: Tiles(16, 32, 2, 3, 255, occupancy=None)},
     # With 64 keys, also without statistics, 255 registers do not suffice, and 8 or 16 bytes spill.
-    ("sm100", "few rows"): _ONE_WARP | {64: Tiles(16, 32, 1, 3, places=0), 256: Tiles(16, 32, 2, 3, 255, places=0)},
+    ("sm100", "few rows"): _ONE_WARP | {64: Tiles(16, 32, 1, 3, occupancy=None), 256: Tiles(16, 32, 2, 3, 255, occupancy=None)},
     ("sm80", "forward"): _HALVES["forward"] | {128: Tiles(128, 16, 8, 2), 256: Tiles(32, 32, 8, 1)},
     ("sm80", "masked forward"): _HALVES["masked forward"] | {128: Tiles(32, 32, 8, 1), 256: Tiles(32, 16, 8, 1)},
     # Warps lie along the rows of a tile that has as many rows as columns.
@@ -116,7 +118,7 @@ _OWN = {
 # Scaling gradients into the range of float16 takes registers too.
 _OWN_F16 = {
     # With 64 keys and all statistics 8 bytes spill.
-    ("sm80", "few rows"): _ONE_WARP | {64: Tiles(16, 32, 1, 3, places=0)},
+    ("sm80", "few rows"): _ONE_WARP | {64: Tiles(16, 32, 1, 3, occupancy=None)},
     # Without a limit the compiler reduces registers to 128, where 8 to 24 bytes spill.
     ("sm80", "key gradient"): _OWN["sm80", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     ("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
@@ -233,20 +235,23 @@ def programs_of(chip: Chip, registers: int, shared: int, warps: int) -> int:
     return max(1, min(by_registers, chip.shared // (shared + 1024), 64 // warps))
 
 
-def places_of(tiles: Tiles, chip: Chip, dtype: torch.dtype, dim: int, columns: int) -> int:
-    """Returns the programs of a decode step that a multiprocessor runs at once, for tiles with places 0. A program has
-    the shared memory of its queries and of the tiles of keys and values that it loads ahead.
+def occupancy_of(tiles: Tiles, chip: Chip, dtype: torch.dtype, dim: int, columns: int) -> int:
+    """Returns the programs that a multiprocessor runs at once: the tiles' occupancy or, if that is None, the computed
+    one of a decode step on an NVIDIA chip, else the default. A decode step's program has the shared memory of its
+    queries and of the tiles of keys and values that it loads ahead.
 
     dim, columns: padded head dimensions of keys and of values."""
-    if tiles.places or not chip.kind.startswith("sm"):
-        return tiles.places or Tiles._field_defaults["places"]
+    if tiles.occupancy is not None:
+        return tiles.occupancy
+    if not chip.kind.startswith("sm"):
+        return Tiles._field_defaults["occupancy"]
     shared = ((tiles.stages - 1) * tiles.keys * (dim + columns) + tiles.rows * dim) * dtype.itemsize
     return programs_of(chip, tiles.registers or 255, shared, tiles.warps)
 
 
 @lru_cache(4096)
-def shares_of(chip: Chip, blocks: int, keys: int, tile: int, places: int) -> int:
+def shares_of(chip: Chip, blocks: int, keys: int, tile: int, occupancy: int) -> int:
     """Returns the library's number of shares that the keys are split into, so that the programs fill whole waves; 1: not split.
 
-    places: programs that a multiprocessor runs at once."""
-    return OPS.shares_of(places * chip.units, blocks, keys, tile)
+    occupancy: programs that a multiprocessor runs at once."""
+    return OPS.shares_of(occupancy * chip.units, blocks, keys, tile)

@@ -38,7 +38,7 @@ def shape_of(call: Operands, kernel: str, chip: plan.Chip, results: str) -> tupl
         call.dropout_p > 0, call.dropout_p > 0 and call.key_offset % 4 == 0,
         call.decisions.dilation, plan.chained(kernel, chip, call.q.dtype, masked, tiles.warps) if statistics else 0,
         APART=tiles.apart, ONE_LOOP=kernel == "few rows" and not masked and not described,
-        PLACES=plan.places_of(tiles, chip, call.q.dtype, dim, columns), DESCRIPTORS=described,
+        OCCUPANCY=plan.occupancy_of(tiles, chip, call.q.dtype, dim, columns), DESCRIPTORS=described,
     )  # fmt: skip
     registers = {"maxnreg": tiles.registers} if tiles.registers else {}
     return shape, {"num_warps": tiles.warps, **registers, **FUSED}

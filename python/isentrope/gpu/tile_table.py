@@ -21,7 +21,7 @@ import triton
 
 from isentrope._core.files import read_text
 
-VERSION = 1
+VERSION = 2
 DTYPES = ("bf16", "f16", "f32")
 RESULTS = ("lse", "moments", "all")
 # Padded head dimensions.
@@ -35,8 +35,8 @@ class Tiles(NamedTuple):
 
     rows, keys: queries and keys of a tile. warps: of a program. stages: tiles whose loads are in flight. registers: most that a
     thread may have; 0 leaves it to the compiler. apart: the gradients of keys and of values take a launch each.
-    places: programs that a multiprocessor runs at once, which the shares of a split call are to fill; 0: as many as fit
-    it (`plan.places_of`).
+    occupancy: programs that a multiprocessor runs at once, which the shares of a split call are to fill; None: computed
+    from registers and shared memory (`plan.occupancy_of`).
     descriptors: forward and few rows: whole tiles of keys and values are loaded by tensor descriptors where strides allow it.
     """
 
@@ -46,7 +46,7 @@ class Tiles(NamedTuple):
     stages: int
     registers: int = 0
     apart: bool = False
-    places: int = 2
+    occupancy: int | None = 2
     descriptors: bool = False
 
 
@@ -112,7 +112,8 @@ def _check(key: Key, tiles: Tiles) -> None:
     if not known or key.columns not in COLUMNS or (key.results == "moments" and key.kernel != "query gradient"):
         raise ValueError(f"unknown row {tuple(key)}")
     powers = all(type(x) is int and x > 0 and x & (x - 1) == 0 for x in (tiles.rows, tiles.keys, tiles.warps))
-    if not powers or min(tiles.rows, tiles.keys) < 16 or tiles.warps > 32 or not 1 <= tiles.stages <= 8 or tiles.places < 0:
+    fits = tiles.warps <= 32 and 1 <= tiles.stages <= 8 and (tiles.occupancy is None or tiles.occupancy > 0)
+    if not powers or min(tiles.rows, tiles.keys) < 16 or not fits:
         raise ValueError(f"impossible tiles {tuple(tiles)}")
 
 

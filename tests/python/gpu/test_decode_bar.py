@@ -6,7 +6,7 @@ import gpu_decode
 import pytest
 import torch
 from gpu_compiling import TARGETS
-from gpu_decode import bars, bars_of_waves, measured, places, table_of_waves, waves
+from gpu_decode import bars, bars_of_waves, measured, occupancy, table_of_waves, waves
 
 from isentrope.gpu import plan
 
@@ -32,7 +32,7 @@ PROGRAMS = {"sm_80": 4, "sm_86": 2, "sm_89": 2, "sm_120": 2, "sm_100": 6}
 )
 def test_the_plan_counts_on_the_programs_that_fit_a_multiprocessor(chip, count):
     x = measured(*FAST, chip)
-    assert places(x).holds and x.places == x.programs == count
+    assert occupancy(x).holds and x.occupancy == x.programs == count
 
 
 @pytest.mark.long
@@ -40,15 +40,15 @@ def test_the_plan_counts_on_the_programs_that_fit_a_multiprocessor(chip, count):
 @pytest.mark.parametrize("dim", [64, 256])
 def test_other_dimensions_fit_a_multiprocessor(dtype, dim):
     for page in (0, 64):
-        assert places(measured(dtype, dim, True, page, "sm_80")).holds
+        assert occupancy(measured(dtype, dim, True, page, "sm_80")).holds
 
 
 @pytest.mark.parametrize("tiles, chip, count", [
-    (plan.Tiles(16, 32, 1, 3, places=12), "sm_90", 12), (plan.Tiles(16, 32, 1, 2, places=0), "sm_90", 8),
-    (plan.Tiles(16, 128, 4, 3, places=0), "sm_90", 1), (plan.Tiles(16, 128, 4, 3, places=0), "gfx942", 2),
+    (plan.Tiles(16, 32, 1, 3, occupancy=12), "sm_90", 12), (plan.Tiles(16, 32, 1, 2, occupancy=None), "sm_90", 8),
+    (plan.Tiles(16, 128, 4, 3, occupancy=None), "sm_90", 1), (plan.Tiles(16, 128, 4, 3, occupancy=None), "gfx942", 2),
 ])  # fmt: skip
 def test_programs_that_a_multiprocessor_runs_at_once(tiles, chip, count):
-    assert plan.places_of(tiles, TARGETS[chip].chip, torch.bfloat16, 128, 128) == count
+    assert plan.occupancy_of(tiles, TARGETS[chip].chip, torch.bfloat16, 128, 128) == count
 
 
 @pytest.mark.parametrize("page", [pytest.param(0, marks=pytest.mark.long), 64])

@@ -66,7 +66,7 @@ def test_fewer_rows_and_keys_are_still_several_tiles_with_remainders_and_several
         tiles = plan.tiles("few rows" if queries == 1 else "forward", chip, torch.float32, 64)
         assert keys > 3 * tiles.keys and keys % tiles.keys
         if queries == 1:
-            assert plan.shares_of(chip, 1, keys, tiles.keys, tiles.places) > 1
+            assert plan.shares_of(chip, 1, keys, tiles.keys, tiles.occupancy) > 1
         else:
             assert queries > tiles.rows and queries % tiles.rows
     lines = interpreted_lines()

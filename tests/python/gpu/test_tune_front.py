@@ -91,7 +91,7 @@ def test_it_prints_and_writes_what_it_chose(file, device, capsys):
 
 def test_tiles_that_differ_in_options_look_different():
     rows = [{"tiles": tile_table.as_json(tiles), **LINE} for tiles in (
-        Tiles(16, 32, 1, 3, places=0), Tiles(16, 32, 1, 3, places=12), Tiles(16, 32, 1, 3, places=0, descriptors=True),
+        Tiles(16, 32, 1, 3, occupancy=None), Tiles(16, 32, 1, 3, occupancy=12), Tiles(16, 32, 1, 3, occupancy=None, descriptors=True),
         Tiles(16, 32, 1, 3, 255), Tiles(16, 32, 1, 3, apart=True),
     )]  # fmt: skip
     _, *lines, _ = command.table({"rows": rows, "trials": []}).splitlines()

@@ -25,7 +25,7 @@ class Shape(NamedTuple):
     whether tiles begin with whole FOURS of keys; the DILATION, with which any tile is MASKED too. CHAINED: sums of a
     row that are chained (`sums`; 0: none). LAST: whether the key at a row's OWN position is the last that it sees, as
     far as distances need to know. APART: gradients of keys and of values are computed by separate launches. ONE_LOOP:
-    masked tiles are visited in the same loop as others, by a branch. PLACES: programs of a multiprocessor, for
+    masked tiles are visited in the same loop as others, by a branch. OCCUPANCY: programs of a multiprocessor, for
     splitting the keys. DESCRIPTORS: whole tiles are loaded by tensor descriptors."""
 
     ROWS: int
@@ -47,7 +47,7 @@ class Shape(NamedTuple):
     OWN_LAST: bool = False
     APART: bool = False
     ONE_LOOP: bool = False
-    PLACES: int = 2
+    OCCUPANCY: int = 2
     DESCRIPTORS: bool = False
 
 
