@@ -42,6 +42,11 @@ class Backward {
   [[nodiscard]] Needs needs_of_tiles(std::string_view kernel) const;
   [[nodiscard]] Repaired with_repair(Needs needs, bool checked) const;
 
+  // Returns the arguments that are arrays of the caller, and those that all tiles have.
+  [[nodiscard]] Arguments arguments(const Rows& rows, const Scratch& seed) const;
+  void add_key_strides(Arguments& passed) const;
+  // Throws Error before anything is launched.
+  void check(const Plan& plan) const;
   [[nodiscard]] bool has_upstream() const;
   [[nodiscard]] Scratch scratch(std::int64_t count) const {
     return {static_cast<std::size_t>(count) * 4, call_.stream};
@@ -163,6 +168,39 @@ Backward::Plan Backward::plan() const {
   return plan;
 }
 
+Arguments Backward::arguments(const Rows& rows, const Scratch& seed) const {
+  Arguments found = tile_arguments(call_, rows, seed);
+  found["output"] = address_of(gradient_.output.data);
+  found["d_output"] = address_of(gradient_.d_output.data);
+  found["dq"] = address_of(result_.dq.data);
+  found["dk"] = address_of(result_.dk.data);
+  found["dv"] = address_of(result_.dv.data);
+  found["d_bias"] = address_of(result_.d_bias.data);
+  found["d_lambda"] = address_of(result_.d_lambda.data);
+  found["d_sink"] = address_of(result_.d_sinks.data);
+  add_strides(found, "o", gradient_.output.strides);
+  const Shape<4> of_zeros = {0, 0, 0, 1};
+  add_strides(found, "g", gradient_.d_output ? gradient_.d_output.strides : of_zeros);
+  return found;
+}
+
+void Backward::add_key_strides(Arguments& passed) const {
+  add_strides(passed, "r", result_.dk.strides);
+  add_strides(passed, "w", result_.dv.strides);
+}
+
+void Backward::check(const Plan& plan) const {
+  Arguments passed = arguments({}, {0, call_.stream});
+  for (const auto& kernel : {plan.norms, plan.sink, plan.largest_key}) {
+    if (kernel) check_arguments(*kernel, passed);
+  }
+  check_arguments(plan.rows, passed);
+  add_strides(passed, "r", result_.dq.strides);
+  check_arguments(plan.by_query.first, passed);
+  add_key_strides(passed);
+  for (const Repaired& kernels : plan.by_key) check_arguments(kernels.first, passed);
+}
+
 Scratch Backward::side_by_side(const Kernel& kernel, const ConstRowStatistics& from) const {
   const std::int64_t slices = slices_of(kernel), size = call_.rows();
   Scratch all = scratch(slices * size);
@@ -196,16 +234,13 @@ void Backward::launch_rows(const Plan& plan, Arguments passed) const {
       scratch(plan.norms ? call_.batch() * call_.kv_heads() * call_.in.keys() : 0);
   passed["norms"] = plan.norms ? norms.at() : terms;
   if (plan.norms) launch_norms(*plan.norms, passed);
-  passed["output"] = address_of(gradient_.output.data);
   passed["d_statistics"] = has_upstream() ? upstream.at() : terms;
   passed["sinks"] = sinks ? address_of(sinks.data) : terms;
   passed["d_sinks"] = sinks ? d_sinks.at() : terms;
   passed["dilation"] = call_.plan.dilation;
-  add_strides(passed, "o", gradient_.output.strides);
   const std::int64_t blocks = blocks_of(call_.queries(), kernel.constant("ROWS"));
   launch(plan.rows, {.x = blocks * call_.batch() * call_.heads()}, passed, call_.stream);
   if (!plan.sink) return;
-  passed["d_sink"] = address_of(result_.d_sinks.data);
   passed["batches"] = call_.batch();
   launch(*plan.sink, {.x = call_.heads()}, passed, call_.stream);
 }
@@ -240,8 +275,7 @@ void Backward::launch_tiles(const Plan& plan, Arguments passed, const Rows& rows
   add_strides(passed, "r", result_.dq.strides);
   launch_repaired(plan.by_query, query_blocks(plan.by_query.first), passed);
   if (key_bounds != 0) passed["bounds"] = key_bounds;
-  add_strides(passed, "r", result_.dk.strides);
-  add_strides(passed, "w", result_.dv.strides);
+  add_key_strides(passed);
   for (const Repaired& kernels : plan.by_key) {
     launch_repaired(kernels, tiles * call_.batch() * call_.kv_heads(), passed);
   }
@@ -250,6 +284,7 @@ void Backward::launch_tiles(const Plan& plan, Arguments passed, const Rows& rows
 void Backward::run() const {
   const Plan plan = this->plan();  // finds all kernels before one is launched
   if (call_.rows() * call_.in.keys() == 0) return zero_all();
+  check(plan);
   const Kernel& tile = *plan.by_key.front().first.kernel;
   const Rows rows = rows_of(call_, tile.constant("SHAPE.ROWS"), 0, {});
   const Scratch seed = seed_of(call_);
@@ -260,20 +295,13 @@ void Backward::run() const {
   const Scratch zeros = scratch(columns);
   fill(zeros.at(), 0, columns, call_.stream);
 
-  Arguments passed = tile_arguments(call_, rows, seed);
-  passed["d_output"] = gradient_.d_output ? address_of(gradient_.d_output.data) : zeros.at();
+  Arguments passed = arguments(rows, seed);
+  if (!gradient_.d_output) passed["d_output"] = zeros.at();
   passed["statistics"] = statistics.at();
   // Only f16 has bounds, one of gradients of logits and one of products with keys.
   const Scratch bounds = scratch(plan.norms ? 2 * call_.rows() : 0);
   passed["terms"] = terms.at();
   passed["bounds"] = plan.norms ? bounds.at() : terms.at();
-  passed["dq"] = address_of(result_.dq.data);
-  passed["dk"] = address_of(result_.dk.data);
-  passed["dv"] = address_of(result_.dv.data);
-  passed["d_bias"] = address_of(result_.d_bias.data);
-  passed["d_lambda"] = address_of(result_.d_lambda.data);
-  const Shape<4> of_zeros = {0, 0, 0, 1};
-  add_strides(passed, "g", gradient_.d_output ? gradient_.d_output.strides : of_zeros);
   launch_rows(plan, passed);
   const auto pairs = result_.d_bias ? call_.rows() * call_.in.keys() : 0;
   fill(address_of(result_.d_bias.data), 0, pairs, call_.stream);

@@ -89,6 +89,7 @@ Forward::Plan Forward::plan() const {
 
 void Forward::run() const {
   const Plan plan = this->plan();  // finds all kernels before one is launched
+  check_arguments(plan.forward, arguments({}, {0, call_.stream}, plan.shares));
   const Kernel& kernel = *plan.forward.kernel;
   const std::int64_t split = plan.shares > 1 ? plan.shares : 0;
   const Scratch statistics = scratch(slices_of(kernel) * call_.rows(), 4);

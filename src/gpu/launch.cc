@@ -63,6 +63,14 @@ Scratch::~Scratch() {
   if (address_ != 0) (void)driver().free_in_order(address_, stream_);
 }
 
+void check_arguments(const Loaded& loaded, const Arguments& arguments) {
+  check_constants(*loaded.kernel, arguments);
+  for (const Parameter& parameter : loaded.kernel->parameters) {
+    const auto found = arguments.find(parameter.name);
+    if (found != arguments.end()) (void)packed(parameter, found->second);
+  }
+}
+
 void launch(const Loaded& loaded, const Grid& grid, const Arguments& arguments, Handle stream) {
   const Kernel& kernel = *loaded.kernel;
   check_constants(kernel, arguments);

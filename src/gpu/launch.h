@@ -38,7 +38,9 @@ class Scratch {
   Handle stream_;
 };
 
-// Throws Error if an argument does not match the compiled kernel.
+// Throws Error if an argument does not match the compiled kernel. Some may be missing.
+void check_arguments(const Loaded& loaded, const Arguments& arguments);
+// Throws Error as check_arguments() does, and if one is missing.
 void launch(const Loaded& loaded, const Grid& grid, const Arguments& arguments, Handle stream);
 
 }  // namespace isentrope::cuda

@@ -4,7 +4,7 @@ instructions."""
 from types import SimpleNamespace
 
 import pytest
-from cuda_calls import CASES, IN, compare, kernels, with_units
+from cuda_calls import CASES, IN, Case, called, compare, kernels, with_units
 
 
 def without_code(launches):
@@ -52,3 +52,17 @@ def test_the_launches_are_those_of_python(case, language, folder, tmp_path):
     else:
         assert len(copies) == {"lse": 1, "entropy": 2, "all": 8}[case.wanted]
         assert {named["lse"]} <= {one["to"] for one in copies}
+
+
+@pytest.mark.parametrize("language", IN)
+@pytest.mark.parametrize("case, name", [
+    (Case("all", (1, 8, 8, 300, 300, 128), type="f16"), "output"),
+    (Case("lse", (2, 8, 2, 256, 256, 128), backward=True, causal=True, rule="attn_temperature_tuning"), "dk"),
+    (Case("lse", (2, 8, 2, 256, 256, 128), backward=True, causal=True, rule="attn_temperature_tuning"), "d_output"),
+    (Case("entropy", (2, 8, 2, 128, 128, 64), type="f16", backward=True, given=("bias", "sinks")), "d_bias"),
+], ids=str)  # fmt: skip
+def test_an_error_comes_before_the_first_launch(case, name, language, folder, tmp_path):
+    """Kernels that write lambda or dq come before those that cannot take these arrays."""
+    done, recorded = called(folder[0], case.wanted, case.line, tmp_path, ISENTROPE_MISALIGNED=name, **IN[language])
+    assert done.returncode == 2 and f"[attention] {name} must be aligned to 16 bytes; got " in done.stderr, done.stderr
+    assert {one["call"] for one in recorded} <= {"attribute", "release"}

@@ -24,12 +24,15 @@ class OnDevice {
  public:
   explicit OnDevice(const cuda::Device& device) : device_(device) {}
 
-  // Copies host data to the device, or allocates a result.
+  // Copies host data to the device, or allocates a result. ISENTROPE_MISALIGNED: the name of a
+  // result that begins 4 bytes later.
   void* put(const std::string& name, const void* data, std::int64_t bytes) {
-    cuda::Memory& memory = all_.emplace_back(device_, static_cast<std::size_t>(bytes));
+    const char* misaligned = std::getenv("ISENTROPE_MISALIGNED");
+    const int offset = misaligned != nullptr && name == misaligned ? 4 : 0;
+    cuda::Memory& memory = all_.emplace_back(device_, static_cast<std::size_t>(bytes + offset));
     if (data != nullptr) memory.write(data);
     names_[name] = reinterpret_cast<std::uint64_t>(memory.data());
-    return memory.data();
+    return static_cast<char*>(memory.data()) + offset;
   }
   void put(const std::string& name, ConstTensor& tensor) {
     std::int64_t count = size_of(tensor.type);
