@@ -162,8 +162,8 @@ def on_one_process(work, threads, repeats):
 def rows_of(ranks, results, one_process, single, rates, work):
     whole = (1 + cost_model.BACKWARD) * cost_model.flops(work)
     machine = Machine(whole / single * min(1, CORES / ranks), rates["bandwidth"], rates["latency"])
-    for at, (method, layout) in enumerate(WAYS):
-        of_ranks = [result[at] for result in results]
+    for index, (method, layout) in enumerate(WAYS):
+        of_ranks = [result[index] for result in results]
         row = {"ranks": ranks, "method": method, "layout": layout, "sent": sum(r["sent"] for r in of_ranks),
                "least": sum(cost_model.received(method, work, ranks)) * ranks,
                "seconds": max(r["seconds"] for r in of_ranks), "one_process": one_process}  # fmt: skip
@@ -198,7 +198,7 @@ def table(result):
 def page(text, result):
     blocks = {"ways": f"{table(result)}\n\n{machine_of(result)}", "plan": cost_model.plan()}
     for name, block in blocks.items():
-        text = re.sub(f"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", lambda found, block=block: f"{found[1]}{block}\n{found[2]}",
+        text = re.sub(f"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", lambda match, block=block: f"{match[1]}{block}\n{match[2]}",
                       text, flags=re.DOTALL)  # fmt: skip
     return text
 

@@ -11,13 +11,13 @@ def error_of(work, output, q, k, v, rule=None, rows=64):
     rule: factor on 1/sqrt(d) as a function of the number of keys that a row sees."""
     group, worst = work.heads // work.key_heads, 0.0
     for head in (0, work.heads - 1):
-        of = [x[-1, h].double() for x, h in ((q, head), (k, head // group), (v, head // group))]
-        z = of[0][-rows:] @ of[1].T * work.dim**-0.5
+        heads = [x[-1, h].double() for x, h in ((q, head), (k, head // group), (v, head // group))]
+        z = heads[0][-rows:] @ heads[1].T * work.dim**-0.5
         hidden = torch.ones_like(z).tril(work.keys - z.shape[0]) == 0 if work.causal else torch.zeros_like(z) == 1
         if rule is not None:
             z *= rule((~hidden).sum(-1, keepdim=True).double())
         z.masked_fill_(hidden, -torch.inf)
-        wanted = z.softmax(-1) @ of[2]
+        wanted = z.softmax(-1) @ heads[2]
         worst = max(worst, (output[-1, head, -rows:].double() - wanted).abs().max().item())
     return worst
 

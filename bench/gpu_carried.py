@@ -33,7 +33,7 @@ def steps(text: str) -> list[str]:
     return [name for name in STEPS if name in text.split(",")]
 
 
-def begun(given: argparse.Namespace) -> Run:
+def begun(options: argparse.Namespace) -> Run:
     """Returns a run whose results can be written. Raises ImportError, OSError or ValueError if nothing can be
     measured."""
     import gpu  # after the arguments, so that --help needs no torch
@@ -43,11 +43,11 @@ def begun(given: argparse.Namespace) -> Run:
 
     import isentrope
 
-    if gpu.DEVICE == "cpu" and not given.tiny:
+    if gpu.DEVICE == "cpu" and not options.tiny:
         raise ValueError("a CUDA device is needed; got none (--tiny goes the same way without)")
-    given.output.mkdir(parents=True, exist_ok=True)
-    os.environ["TRITON_CACHE_DIR"] = str(given.output.resolve() / "kernels")
-    run = Run(given.output, given.budget, given.tiny)
+    options.output.mkdir(parents=True, exist_ok=True)
+    os.environ["TRITON_CACHE_DIR"] = str(options.output.resolve() / "kernels")
+    run = Run(options.output, options.budget, options.tiny)
     run.write()
     print(f"isentrope of {isentrope.__path__[0]}, {versions()}", flush=True)
     if gpu.DEVICE == "cuda":
@@ -87,16 +87,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=Path("results"), metavar="FOLDER", help="folder of the results (results)")
     parser.add_argument("--only", type=steps, default=list(STEPS), metavar="STEPS", help=f"some of {','.join(STEPS)}")
     parser.add_argument("--tiny", action="store_true", help="a little of everything, interpreted where there is no GPU")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        run = begun(given)
+        run = begun(options)
     except ImportError as error:
         print(f"[run] {error}; PYTHON=FILE bash run takes another Python", file=sys.stderr)
         return 2
     except (OSError, ValueError) as error:
         print(f"[run] {error}", file=sys.stderr)
         return 2
-    return measure(run, given.only)
+    return measure(run, options.only)
 
 
 if __name__ == "__main__":

@@ -56,12 +56,12 @@ def tasks() -> list[tuple[str, Any]]:
     chip = plan.chip_of(None)
     works = dict.fromkeys([*carried.DECODED, *carried.SHAPES, *carried.CALLS])
     others = [line for line in dict.fromkeys([*carried.COMMON, *carried.problem_lines()]) if line not in ONCE_FAILED]
-    found: list[tuple[str, Any]] = [("line", line) for line in ONCE_FAILED]
+    listed: list[tuple[str, Any]] = [("line", line) for line in ONCE_FAILED]
     for work in works:
-        found += [("work", (work, statistics)) for statistics in (False, True, *(SINGLE if work.kind == "statistics" else ()))]
-    found += [("line", line) for line in others]
-    found += [("tiles", (key, tiles, chip)) for key in keys() for tiles in candidates(key, chip)]
-    return found + [("generated", index) for index in range(carried.GENERATED)]
+        listed += [("work", (work, statistics)) for statistics in (False, True, *(SINGLE if work.kind == "statistics" else ()))]
+    listed += [("line", line) for line in others]
+    listed += [("tiles", (key, tiles, chip)) for key in keys() for tiles in candidates(key, chip)]
+    return listed + [("generated", index) for index in range(carried.GENERATED)]
 
 
 def cache_of(archive: Path) -> Path:
@@ -158,26 +158,26 @@ def main() -> int:
     parser.add_argument("--chip", default="sm_90", help="sm_80, sm_90, ... (sm_90)")
     parser.add_argument("--seconds", type=float, default=300, help="time after which the rest is left to the other machine (300)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    given = parser.parse_args()
-    cache = cache_of(given.archive)
+    options = parser.parse_args()
+    cache = cache_of(options.archive)
     os.environ |= {"TRITON_CACHE_DIR": str(cache), "TRITON_STORE_BINARY_ONLY": "1", "TRITON_INTERPRET": "0"}
-    until, architecture = time.monotonic() + given.seconds, int(given.chip.removeprefix("sm_"))
+    until, architecture = time.monotonic() + options.seconds, int(options.chip.removeprefix("sm_"))
     start_worker(architecture)
     listed = tasks()
     from isentrope.gpu.processes import Processes
 
-    with Processes(given.jobs, compile_task, listed, start_worker, architecture) as processes:
+    with Processes(options.jobs, compile_task, listed, start_worker, architecture) as processes:
         for done in range(len(listed)):
             try:
                 task, error, crash = processes.next(max(until - time.monotonic(), 0.1))
             except TimeoutError:
-                print(f"[kernels] {len(listed) - done} of {len(listed)} left out: {given.seconds:g} s are over", flush=True)
+                print(f"[kernels] {len(listed) - done} of {len(listed)} left out: {options.seconds:g} s are over", flush=True)
                 break
             if crash or error:
                 print(f"not compiled: {task}: {crash or error}", flush=True)
             if done % 20 == 19:
                 print(f"[kernels] {done + 1} of {len(listed)}, {until - time.monotonic():.0f} s left", flush=True)
-    print(f"{given.archive}: {pack(cache, given.archive, given.chip)} kernels for {given.chip}, Triton {triton.__version__}")
+    print(f"{options.archive}: {pack(cache, options.archive, options.chip)} kernels for {options.chip}, Triton {triton.__version__}")
     return 0
 
 

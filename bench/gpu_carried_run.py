@@ -62,16 +62,16 @@ class Run:
     def _go_on(self) -> None:
         """Takes over the results of an earlier run with this folder."""
         try:
-            found = json.loads((self.output / "bench.json").read_text())
-            if found["versions"] != versions() or found["machine"] != self.machine:
+            record = json.loads((self.output / "bench.json").read_text())
+            if record["versions"] != versions() or record["machine"] != self.machine:
                 return
-            self.limit = found["state"]["limit"]
+            self.limit = record["state"]["limit"]
             # Errors are tried again, because the first may have made the device unusable for the others.
-            self.verdicts = {name: x for name, x in found["checks"]["verdicts"].items() if x["outcome"] != "ERROR"}
-            self.calls = {name: x for name, x in found["calls"].items() if not any(isinstance(us, str) for us in x["host_us"].values())}
-            self.decoded = {name: x for name, x in found["decode"].items() if "error" not in x}
-            self.rows = {row["work"]["name"]: row for row in found["runs"][0]["rows"]}
-            self.earlier = found["seconds"]
+            self.verdicts = {name: x for name, x in record["checks"]["verdicts"].items() if x["outcome"] != "ERROR"}
+            self.calls = {name: x for name, x in record["calls"].items() if not any(isinstance(us, str) for us in x["host_us"].values())}
+            self.decoded = {name: x for name, x in record["decode"].items() if "error" not in x}
+            self.rows = {row["work"]["name"]: row for row in record["runs"][0]["rows"]}
+            self.earlier = record["seconds"]
         except (OSError, KeyError, TypeError, ValueError):
             return
         print(f"goes on from {self.output}/bench.json: {len(self.verdicts)} problems, {len(self.rows)} shapes", flush=True)
@@ -110,8 +110,8 @@ class Run:
     def write(self) -> None:
         limit = self.limit or {"memory_read": 1.0, "flops": dict.fromkeys(gpu.DTYPES, 1.0)}
         outcomes = collections.Counter(verdict["outcome"] for verdict in self.verdicts.values())
-        found = gpu.result_of(limit, list(self.rows.values()), self.notes)
-        found |= {"checks": {"outcomes": dict(outcomes), "failed": self.failed(), "verdicts": self.verdicts}}
-        found |= {"calls": self.calls, "decode": self.decoded, "state": {"limit": self.limit}, "versions": versions()}
-        found |= {"seconds": round(self.earlier + time.monotonic() - self.began, 1)}
-        write_text(self.output / "bench.json", json.dumps(found, indent=1) + "\n")
+        record = gpu.result_of(limit, list(self.rows.values()), self.notes)
+        record |= {"checks": {"outcomes": dict(outcomes), "failed": self.failed(), "verdicts": self.verdicts}}
+        record |= {"calls": self.calls, "decode": self.decoded, "state": {"limit": self.limit}, "versions": versions()}
+        record |= {"seconds": round(self.earlier + time.monotonic() - self.began, 1)}
+        write_text(self.output / "bench.json", json.dumps(record, indent=1) + "\n")

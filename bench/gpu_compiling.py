@@ -111,22 +111,22 @@ def _instead(target: Target, take: Callable[[Call], None]) -> Iterator[None]:
 @contextmanager
 def calls(target: Target) -> Iterator[list[Call]]:
     """Yields the launches inside the block, with CPU tensors, as planned for the target; nothing runs."""
-    found: list[Call] = []
-    with _instead(target, found.append):
-        yield found
+    recorded: list[Call] = []
+    with _instead(target, recorded.append):
+        yield recorded
 
 
 @contextmanager
 def launches(target: Target) -> Iterator[list[Launch]]:
     """Yields the distinct kernels of the launches inside the block."""
-    found: list[Launch] = []
+    recorded: list[Launch] = []
 
     def take(call: Call) -> None:
-        if call.launch not in found:
-            found.append(call.launch)
+        if call.launch not in recorded:
+            recorded.append(call.launch)
 
     with _instead(target, take):
-        yield found
+        yield recorded
 
 
 def _launch(kernel: JITFunction, values: dict[str, Any], options: dict[str, Any]) -> Launch:
@@ -202,8 +202,8 @@ class Product(NamedTuple):
 def wrong_products(code: str) -> list[Product]:
     """Returns products with too many columns a lane, which Triton 3.6 and 3.7 compute wrongly (decision 35)."""
     layouts = _LAYOUT.findall(code)
-    found = (Product(int(x[1]), int(x[2]), x[3], int(x[5])) for x in _PRODUCT.finditer(code) if x[4] in layouts)
-    return sorted({product for product in found if 4 * product.width > product.columns})
+    products = (Product(int(x[1]), int(x[2]), x[3], int(x[5])) for x in _PRODUCT.finditer(code) if x[4] in layouts)
+    return sorted({product for product in products if 4 * product.width > product.columns})
 
 
 def compiled(launch: Launch, target: Target, aligned: bool = True) -> Compiled:

@@ -124,9 +124,9 @@ class Wave(NamedTuple):
     def of(cls, key_heads: int, sequences: int, keys: int) -> Wave:
         chip = TARGETS["sm_90"].chip
         tiles = plan.tiles("few rows", chip, torch.bfloat16, 128, results="lse")
-        held = plan.occupancy_of(tiles, chip, torch.bfloat16, 128, 128)
-        blocks, wave = key_heads * sequences, held * chip.units
-        programs = blocks * plan.shares_of(chip, blocks, keys, tiles.keys, held)
+        occupancy = plan.occupancy_of(tiles, chip, torch.bfloat16, 128, 128)
+        blocks, wave = key_heads * sequences, occupancy * chip.units
+        programs = blocks * plan.shares_of(chip, blocks, keys, tiles.keys, occupancy)
         # A share has four tiles at least, and a call 128 shares at most.
         most = blocks * min(128, max(1, keys // (4 * tiles.keys)))
         return cls(key_heads, sequences, keys, programs / (-(-programs // wave) * wave), blocks < wave and most >= wave)
@@ -146,11 +146,11 @@ def bars_of_waves() -> Iterator[Bar]:
 
 def table_of_waves() -> Iterator[str]:
     """Yields the table of docs/contributors/gpu-compiled.md."""
-    found = {x[:3]: x.filled for x in waves()}
+    filled = {x[:3]: x.filled for x in waves()}
     yield f"| key heads | keys | {' | '.join(map(str, SEQUENCES))} |"
     yield f"|---|---|{'---|' * len(SEQUENCES)}"
     for key_heads, keys in product(KEY_HEADS, KEYS):
-        cells = (f"{100 * found[key_heads, sequences, keys]:.0f} %" for sequences in SEQUENCES)
+        cells = (f"{100 * filled[key_heads, sequences, keys]:.0f} %" for sequences in SEQUENCES)
         yield f"| {key_heads} | {keys} | {' | '.join(cells)} |"
 
 

@@ -49,16 +49,16 @@ def instructions(code: str) -> Iterator[tuple[str, str | None]]:
     for line in code.splitlines():
         if label := _LABEL.match(line):
             yield "", label[1]
-        elif found := _INSTRUCTION.match(line):
-            target = _BRANCH.search(found[2])
-            yield found[1], target[1] if target else None
+        elif match := _INSTRUCTION.match(line):
+            target = _BRANCH.search(match[2])
+            yield match[1], target[1] if target else None
 
 
 def loops(code: str) -> list[Loop]:
     """Returns the innermost loops with products in code order: from a label to a branch back to it."""
     listed = list(instructions(code))
-    labels = {label: at for at, (word, label) in enumerate(listed) if not word}
-    spans = [(labels[to], at) for at, (word, to) in enumerate(listed) if word.startswith("BRA") and labels.get(to, at) < at]
+    labels = {label: index for index, (word, label) in enumerate(listed) if not word}
+    spans = [(labels[to], index) for index, (word, to) in enumerate(listed) if word.startswith("BRA") and labels.get(to, index) < index]
     multiply = [span for span in spans if any(_product(word) for word, _ in listed[slice(*span)])]
     innermost = [
         (first, last) for first, last in multiply
@@ -68,8 +68,8 @@ def loops(code: str) -> list[Loop]:
 
 
 def _product(word: str) -> tuple[int, int, int] | None:
-    found = _OF_WARP_GROUP.match(word) or _OF_WARP.match(word)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+    match = _OF_WARP_GROUP.match(word) or _OF_WARP.match(word)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def _loop(words: list[str]) -> Loop:

@@ -146,8 +146,8 @@ def parts_of(kind: str, keys: int) -> dict[str, float]:
     with mock.patch.object(dispatch, "launch_compiled", lambda *_: None):
         without_launches = microseconds(step)
     results = None, torch.zeros(ALL.bit_count() - 1, 1, HEADS, keys), None
-    found = SimpleNamespace(prepared=lambda *_: results)
-    with mock.patch.object(prepared, "_entry", lambda *_: found):
+    prepared_call = SimpleNamespace(prepared=lambda *_: results)
+    with mock.patch.object(prepared, "_entry", lambda *_: prepared_call):
         signature = microseconds(step)
     launched: list[tuple] = []
     with planned_anew():
@@ -202,15 +202,15 @@ def public_functions() -> dict[str, dict[str, Any]]:
     pass. Runs take turns, so that a busy machine slows all."""
     ours, torchs = [public_steps(keys) for keys in PUBLIC_KEYS], public_steps(1, F.scaled_dot_product_attention)
     torchs["statistics"] = torchs["forward"]
-    found = {}
+    medians = {}
     for name, peer in torchs.items():
         best = [float("inf")] * (1 + len(ours))
         with torch.set_grad_enabled("backward" in name):
             for _ in range(10):
-                for at, step in enumerate([peer, *(steps[name] for steps in ours)]):
-                    best[at] = min(best[at], microseconds(step, runs=50))
-        found[name] = {"peer": best[0], "us": best[1:], "ratios": [round(us / best[0], 2) for us in best[1:]]}
-    return found
+                for index, step in enumerate([peer, *(steps[name] for steps in ours)]):
+                    best[index] = min(best[index], microseconds(step, runs=50))
+        medians[name] = {"peer": best[0], "us": best[1:], "ratios": [round(us / best[0], 2) for us in best[1:]]}
+    return medians
 
 
 def main() -> None:
@@ -236,8 +236,8 @@ def main() -> None:
         for layers, us in growing.items():
             print(f"a layer's call in decoding with a cache that grows, {layers} layers: {us}")
     if arguments.json:
-        found = {"public functions": public, "rows": rows, "layer's call with a growing cache, by layers": growing}
-        write_text(arguments.json, json.dumps(found, indent=1) + "\n")
+        record = {"public functions": public, "rows": rows, "layer's call with a growing cache, by layers": growing}
+        write_text(arguments.json, json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

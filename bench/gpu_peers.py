@@ -129,8 +129,8 @@ def _rendered(text: str, masks: set[int], dim: int, constants: dict[str, Any], a
 
     def stride_of(name: str, index: int | None = None) -> str:
         kind = next((kind for kind in strides if name.endswith(kind)), None)
-        found = strides[kind] if kind else (HEADS * LENGTH * dim, LENGTH * dim, dim, 1)
-        return ", ".join(map(str, found)) if index is None else str(found[index])
+        stride = strides[kind] if kind else (HEADS * LENGTH * dim, LENGTH * dim, dim, 1)
+        return ", ".join(map(str, stride)) if index is None else str(stride[index])
 
     def size_of(name: str, index: int) -> str:
         return str((1, 1, blocks, blocks)[index] if name.endswith(("_BLKS", "_IDX")) else (4, HEADS, LENGTH, dim)[index])
@@ -152,8 +152,8 @@ def _rendered(text: str, masks: set[int], dim: int, constants: dict[str, Any], a
         return f"{output_name} = {out or given['grad_score_mod']}"
 
     def stored(indices: tuple[str, ...], value: str, mask: str, indent_width: int = 4, **_: Any) -> str:
-        at = " + ".join(f"{index} * {step}" for index, step in zip(indices, (HEADS * LENGTH * dim, LENGTH * dim, dim, 1)))
-        return f"tl.store(arg_OUT + {at}, {value}, {mask})"
+        offset = " + ".join(f"{index} * {step}" for index, step in zip(indices, (HEADS * LENGTH * dim, LENGTH * dim, dim, 1)))
+        return f"tl.store(arg_OUT + {offset}, {value}, {mask})"
 
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
     environment.filters["indent_except_first"] = lambda x, count: x.replace("\n", "\n" + "    " * count)

@@ -67,8 +67,8 @@ def launched(dtype: str, dim: int, wanted: int, backward: bool) -> Iterator[Meas
         if planned_launch.name in ("forward", "query_gradient", "key_gradient"):
             tile, kernel = dict(planned_launch.constants)["SHAPE"], compiled(planned_launch, TARGETS["sm_90"])
             (loop,) = unmasked(kernel.loops)
-            shown, options = planned_launch.name.replace("_", " "), dict(planned_launch.options)
-            yield Measured(shown, dtype, dim, tile.ROWS, tile.KEYS, options["num_warps"], kernel, loop)
+            name, options = planned_launch.name.replace("_", " "), dict(planned_launch.options)
+            yield Measured(name, dtype, dim, tile.ROWS, tile.KEYS, options["num_warps"], kernel, loop)
 
 
 def _of_source(source: gpu_peers.Source) -> Compiled:

@@ -102,12 +102,12 @@ def bars(cost: Cost) -> Iterator[Bar]:
         yield Bar(what, cost.ratio, limits[one.dtype, one.dim])
 
 
-def table(found: list[Cost]) -> Iterator[str]:
+def table(costs: list[Cost]) -> Iterator[str]:
     """Yields a row for each statistic: what it adds to each pass in each dimension."""
     places = [(direction, dim) for direction in PASSES for dim in gpu_static.DIMS]
     yield f"| statistic | {' | '.join(f'{direction}, {dim}' for direction, dim in places)} |"
     yield f"|---|{'---|' * len(places)}"
-    by_place = {(x.statistic, x.direction, x.kernels[0].dim): x for x in found}
+    by_place = {(x.statistic, x.direction, x.kernels[0].dim): x for x in costs}
     bare = [32 * sum(x.a_score for x in by_place["all", *place].without) for place in places]
     yield f"| none | {' | '.join(f'{count:.1f}' for count in bare)} |"
     for name in STATISTICS:
@@ -121,11 +121,11 @@ def main() -> int:
     missed = 0
     for dtype in parser.parse_args().dtypes:
         for measured_tiles in (False, True)[: 2 if dtype == "bf16" else 1]:
-            found = every_cost(dtype, measured_tiles)
-            for bar in (bar for cost in found for bar in bars(cost)):
+            costs = every_cost(dtype, measured_tiles)
+            for bar in (bar for cost in costs for bar in bars(cost)):
                 print(bar, file=sys.stderr)
                 missed += not bar.holds
-            print(f"{dtype}{', measured tiles' * measured_tiles}\n" + "\n".join(table(found)))
+            print(f"{dtype}{', measured tiles' * measured_tiles}\n" + "\n".join(table(costs)))
     return missed > 0
 
 

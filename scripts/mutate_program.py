@@ -51,13 +51,13 @@ class Run:
         # Stops at the first wrong number. choom lets the kernel kill a mutant that exhausts memory first.
         command = ["choom", "-n", "1000", "--", "prlimit", f"--cpu={PATIENCE}:{PATIENCE + 1}", program, *self.options]
         try:
-            done = run([*command, "--gtest_break_on_failure", f"--gtest_filter={part}"], timeout=20 * PATIENCE)
+            process = run([*command, "--gtest_break_on_failure", f"--gtest_filter={part}"], timeout=20 * PATIENCE)
         except subprocess.TimeoutExpired:
             return "a test that does not end"
-        if done.returncode == 0:
+        if process.returncode == 0:
             return None
-        began = re.findall(r"\[ RUN      \] (\S+)", done.stdout) or ["the first call"]
-        return began[-1] + (", which does not end" if done.returncode == -signal.SIGXCPU else "")
+        began = re.findall(r"\[ RUN      \] (\S+)", process.stdout) or ["the first call"]
+        return began[-1] + (", which does not end" if process.returncode == -signal.SIGXCPU else "")
 
 
 PARTS = (f"-Mask.*:Amx*:{LATER}", "Mask.*", LATER)
@@ -76,8 +76,8 @@ def inclusions():
     text_of = {str(x.relative_to(ROOT)): x.read_text() for x in files if x.suffix in (".h", ".cc")}
     direct = {}
     for name, text in text_of.items():
-        found = re.findall(r'#include "([^"]+)"', text) + re.findall(r'HWY_TARGET_INCLUDE "([^"]+)"', text)
-        direct[name] = [x if x in text_of else f"include/{x}" for x in found]
+        names = re.findall(r'#include "([^"]+)"', text) + re.findall(r'HWY_TARGET_INCLUDE "([^"]+)"', text)
+        direct[name] = [x if x in text_of else f"include/{x}" for x in names]
     made_of = {name: [] for name in text_of}
     for source in SOURCES:
         met, ahead = {source}, [source]
@@ -94,10 +94,10 @@ def compiled(instructions, source, into, tree=None):
     """Compiles a source and returns the compiler's messages."""
     # A changed header precedes the original in the include path.
     first = ["-I", tree, "-I", tree / "include"] if tree else []
-    own = OPTIONS[instructions] if source.startswith("src/cpu/") else []
+    options = OPTIONS[instructions] if source.startswith("src/cpu/") else []
     path = tree / source if tree and (tree / source).exists() else source
     into.parent.mkdir(parents=True, exist_ok=True)
-    return run([COMMON[0], *first, *COMMON[1:], *own, "-c", path, "-o", into], cwd=ROOT)
+    return run([COMMON[0], *first, *COMMON[1:], *options, "-c", path, "-o", into], cwd=ROOT)
 
 
 class Programs:
@@ -144,9 +144,9 @@ class Programs:
 
     def linked(self, instructions, into, again):
         """Links the program with these objects instead of the originals."""
-        own = [self.unchanged(instructions, source) for source in SOURCES if source not in again]
+        unchanged = [self.unchanged(instructions, source) for source in SOURCES if source not in again]
         # Changed objects come first, because the linker takes the first of several inline definitions.
-        objects = [*again.values(), *own]
+        objects = [*again.values(), *unchanged]
         libraries = ["-lhwy", "-lgtest", "-lrapidcheck"]
-        done = run(["g++", "-pthread", "-fopenmp", "-fuse-ld=gold", *objects, *libraries, "-o", into])
-        return into if done.returncode == 0 else sys.exit(f"mutate: {done.stderr[-2000:]}")
+        process = run(["g++", "-pthread", "-fopenmp", "-fuse-ld=gold", *objects, *libraries, "-o", into])
+        return into if process.returncode == 0 else sys.exit(f"mutate: {process.stderr[-2000:]}")

@@ -27,7 +27,7 @@ def all_places(root):
     for name in SOURCES:
         path = root / name
         files += [path] if path.is_file() else sorted(x for x in path.rglob("*") if x.suffix in (".h", ".cc"))
-    found = {}
+    places = {}
     for file in files:
         name = str(file.relative_to(root))
         if name in LEFT_OUT:
@@ -37,8 +37,8 @@ def all_places(root):
         for pattern in CHANGES:
             for match in re.finditer(pattern, text):
                 if not any(begin <= match.start() < end for begin, end in silent):
-                    found.setdefault(pattern, []).append((name, text, *match.span()))
-    return found
+                    places.setdefault(pattern, []).append((name, text, *match.span()))
+    return places
 
 
 def drawn(draw, places):

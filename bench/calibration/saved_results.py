@@ -39,9 +39,9 @@ class Record:
     def __init__(self, file, protocol, documents):
         self.file, self.protocol = file, protocol
         self.documents = {document.stem: fingerprint(document) for document in sorted((documents / "test").glob("*.txt"))}
-        found = json.loads(file.read_text()) if file.exists() else {}
-        self.models = found.get("models", {})
-        if self.models and found["documents"] != self.documents:
+        saved = json.loads(file.read_text()) if file.exists() else {}
+        self.models = saved.get("models", {})
+        if self.models and saved["documents"] != self.documents:
             raise StudyError(f"{documents} must hold the documents that {file} was read from")
 
     def begin(self, name, weights):

@@ -31,9 +31,9 @@ def fastest(measured):
 
 
 def table():
-    found = json.loads(MEASURED.read_text())
-    current = [row for row in found["tiles"] if row["kernel"] not in OUTDATED]
-    head = {"version": 2, "card": found["machine"], "chip": "sm90", "date": found["date"], **found["versions"]}
+    record = json.loads(MEASURED.read_text())
+    current = [row for row in record["tiles"] if row["kernel"] not in OUTDATED]
+    head = {"version": 2, "card": record["machine"], "chip": "sm90", "date": record["date"], **record["versions"]}
     rows = ",\n  ".join(json.dumps(row) for row in fastest(current))
     return f'{json.dumps(head)[:-1]}, "rows": [\n  {rows}\n]}}\n'
 

@@ -10,8 +10,8 @@ def put(text: str, name: str, lines: Iterable[str]) -> str:
     """Returns the text with other lines between the marks of that name."""
     mark = re.escape(name)
     block = re.compile(rf"(<!-- begin {mark} -->[^\n]*\n).*?(?=[^\n]*<!-- end {mark} -->)", re.DOTALL)
-    new, found = block.subn(lambda match: match[1] + "".join(f"{line}\n" for line in lines), text)
-    if not found:
+    new, count = block.subn(lambda match: match[1] + "".join(f"{line}\n" for line in lines), text)
+    if not count:
         raise ValueError(f"the text has no marks of {name}")
     return new
 

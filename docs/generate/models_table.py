@@ -39,16 +39,16 @@ SCALES = {
 
 
 def scales(record: dict[str, dict[str, dict]]) -> list[str]:
-    rows = [[f"{said}: {meaning}",
-             *(str(sum(x.get("scale", "").startswith(said) for x in record[version].values())) for version in record)]
-            for said, meaning in SCALES.items()]  # fmt: skip
+    rows = [[f"{words}: {meaning}",
+             *(str(sum(x.get("scale", "").startswith(words) for x in record[version].values())) for version in record)]
+            for words, meaning in SCALES.items()]  # fmt: skip
     return table(["scale that `model_rule` tells", *(f"transformers {version}" for version in record)], rows)
 
 
 def not_measured(record: dict[str, dict[str, dict]]) -> list[str]:
-    found = {name: x["scale"].partition(": ")[2] for verdicts in record.values() for name, x in verdicts.items()
-             if x.get("scale", "").startswith("not measured")}  # fmt: skip
-    return table(["not measured", "why"], [[f"`{name}`", why] for name, why in sorted(found.items())])
+    reasons = {name: x["scale"].partition(": ")[2] for verdicts in record.values() for name, x in verdicts.items()
+               if x.get("scale", "").startswith("not measured")}  # fmt: skip
+    return table(["not measured", "why"], [[f"`{name}`", why] for name, why in sorted(reasons.items())])
 
 
 def reasons(record: dict[str, dict[str, dict]], verdict: str) -> list[str]:
@@ -76,8 +76,8 @@ def shortened(why: str) -> str:
 def names(record: dict[str, dict[str, dict]], verdict: str) -> list[str]:
     """Families of the newest transformers, a row for each first letter."""
     newest = list(record)[-1]
-    found = sorted(name for name, x in record[newest].items() if x["verdict"] == verdict)
-    rows = [[letter, ", ".join(f"`{name}`" for name in group)] for letter, group in groupby(found, lambda name: name[0])]
+    architectures = sorted(name for name, x in record[newest].items() if x["verdict"] == verdict)
+    rows = [[letter, ", ".join(f"`{name}`" for name in group)] for letter, group in groupby(architectures, lambda name: name[0])]
     return table(["", "families"], rows)
 
 

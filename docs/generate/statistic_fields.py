@@ -30,10 +30,10 @@ def in_python(name: str, what: str) -> list[str]:
 
 
 def fields() -> dict[Path, list[str]]:
-    found = statistics()
+    listed = statistics()
     return {
-        ROOT / "python/isentrope/statistics.py": [line for field in found for line in in_python(*field)],
-        ROOT / "include/isentrope/isentrope.h": [f"  isentrope_array {name};" for name, _ in found],
+        ROOT / "python/isentrope/statistics.py": [line for field in listed for line in in_python(*field)],
+        ROOT / "include/isentrope/isentrope.h": [f"  isentrope_array {name};" for name, _ in listed],
     }
 
 

@@ -26,12 +26,12 @@ def share(part: int, whole: int) -> str:
 
 
 def coverage() -> list[str]:
-    found = json.loads((DOCS / "results/coverage.json").read_text())
-    whole = [sum(column) for column in zip(*found["folders"].values())]
-    folders = found["folders"] | {"all": whole}
+    record = json.loads((DOCS / "results/coverage.json").read_text())
+    whole = [sum(column) for column in zip(*record["folders"].values())]
+    folders = record["folders"] | {"all": whole}
     rows = [[name, *map(str, counts), share(*counts)] for name, counts in folders.items()]
     reasons: dict[str, int] = defaultdict(int)
-    for entry in found["unreached"]:
+    for entry in record["unreached"]:
         reasons[entry["reason"]] += entry["branches"]
     why = [[reason, str(count)] for reason, count in sorted(reasons.items(), key=lambda item: -item[1])]
     return [*table(["folder", "taken", "branches", ""], rows), "", *table(["why no test takes it", "branches"], why)]
@@ -46,15 +46,15 @@ SURVIVED = {  # explanations of mutants that no test noticed, by the word in the
 
 
 def mutants() -> list[str]:
-    found = json.loads((DOCS / "results/mutants.json").read_text())
+    record = json.loads((DOCS / "results/mutants.json").read_text())
     by_test: dict[str, int] = defaultdict(int)
-    survived = [mutant for mutant in found["mutants"] if not mutant["caught_by"]]
-    for mutant in found["mutants"]:
+    survived = [mutant for mutant in record["mutants"] if not mutant["caught_by"]]
+    for mutant in record["mutants"]:
         test = mutant["caught_by"]
         by_test[f"`{test.split('.')[0].split('/')[-1]}`" if test else SURVIVED[mutant["how"]]] += 1
-    count = len(found["mutants"])
-    head = f"{count - len(survived)} of {count} mutants of {found['commit'][:7]}, seed {found['seed']}, fail a test that " \
-           f"`make mutants` runs; {len(found['did_not_compile'])} others did not compile."  # fmt: skip
+    count = len(record["mutants"])
+    head = f"{count - len(survived)} of {count} mutants of {record['commit'][:7]}, seed {record['seed']}, fail a test that " \
+           f"`make mutants` runs; {len(record['did_not_compile'])} others did not compile."  # fmt: skip
     rows = [[name, str(mutants)] for name, mutants in sorted(by_test.items(), key=lambda item: -item[1])]
     shown = ("file", "code", "from", "to")
     left = [[*(f"`{mutant[name].strip()}`" for name in shown), mutant["reason"]] for mutant in survived]

@@ -106,13 +106,13 @@ def with_needs(wanted: int) -> int:
 
 def unpack(names: tuple[str, ...], bits: int, shared: Sequence[Tensor] | Tensor, support: Tensor) -> Statistics:
     """Names the operators' float statistics. shared: a tensor of them, or each of them."""
-    found: dict[str, Tensor] = {}
+    by_name: dict[str, Tensor] = {}
     for name in names:
         if name == "support":
-            found[name] = support
+            by_name[name] = support
         else:
             place = (bits & (BITS[name] - 1)).bit_count()
             # torch without CUDA takes select on fake CUDA tensors, but no subscript.
             piece = shared.select(0, place) if isinstance(shared, Tensor) else shared[place]
-            found[name] = piece.detach() if name in _DETACHED else piece
-    return Statistics(**found)
+            by_name[name] = piece.detach() if name in _DETACHED else piece
+    return Statistics(**by_name)

@@ -21,10 +21,10 @@ def test_overloads_have_the_arguments_of_the_functions():
         assert len(stubs) == (1 if name == "row_lengths" else 2)
         for stub in stubs:
             hints = typing.get_type_hints(stub, vars(functions) | {"Unpack": typing_extensions.Unpack})
-            *told, options = inspect.signature(stub).parameters
+            *listed, options = inspect.signature(stub).parameters
             (keywords,) = typing.get_args(hints[options])
             assert set(keywords.__annotations__) == known
-            assert [x for x in told if x not in inspect.signature(function).parameters] == []
+            assert [x for x in listed if x not in inspect.signature(function).parameters] == []
 
 
 def test_an_argument_that_no_function_has_is_named():

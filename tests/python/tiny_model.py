@@ -23,11 +23,11 @@ def model(seed=3, **changes):
     """Returns a model trained on 512 tokens, so that its heads have distinct temperatures."""
     torch.manual_seed(seed)
     config = hf.LlamaConfig(**(CONFIG | {"max_position_embeddings": 512} | changes))
-    made = hf.AutoModelForCausalLM.from_config(config).eval()
-    for name, parameter in made.named_parameters():
+    llama = hf.AutoModelForCausalLM.from_config(config).eval()
+    for name, parameter in llama.named_parameters():
         if "q_proj" in name or "k_proj" in name:
             parameter.data *= 20
-    return made
+    return llama
 
 
 def tokens(count, length, seed=5):
@@ -35,9 +35,9 @@ def tokens(count, length, seed=5):
     return [torch.randint(0, 61, (length,), generator=generator) for _ in range(count)]
 
 
-def save(made, folder: Path, words: int) -> Path:
+def save(llama, folder: Path, words: int) -> Path:
     """Saves the model in folder/tiny with a tokenizer of words w1 ... w60, and `words` of them in folder/text.txt."""
-    made.save_pretrained(folder / "tiny")
+    llama.save_pretrained(folder / "tiny")
     vocabulary = {"[UNK]": 0} | {f"w{i}": i for i in range(1, 61)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

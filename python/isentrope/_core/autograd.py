@@ -35,11 +35,11 @@ def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> Non
 
 def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
     """Returns the gradients of every argument of the schema."""
-    found: list[Tensor | None] = [None] * (SHARED + 1)
-    wants = [ctx.needs_input_grad[at] for at in _DIFFERENTIABLE_AT[3:]]
-    for at, gradient in zip(_DIFFERENTIABLE_AT, _six_gradients(ctx, d_output, d_statistics, wants)):
-        found[at] = gradient
-    return tuple(found)
+    gradients: list[Tensor | None] = [None] * (SHARED + 1)
+    wants = [ctx.needs_input_grad[index] for index in _DIFFERENTIABLE_AT[3:]]
+    for index, gradient in zip(_DIFFERENTIABLE_AT, _six_gradients(ctx, d_output, d_statistics, wants)):
+        gradients[index] = gradient
+    return tuple(gradients)
 
 
 def _needed_statistics(wanted: int, statistics: Tensor, gradients: tuple[Tensor | None, ...]) -> tuple[int, Tensor, Tensor | None]:
@@ -49,17 +49,17 @@ def _needed_statistics(wanted: int, statistics: Tensor, gradients: tuple[Tensor 
     gradients: one for each slice of `statistics`; None if nothing depends on it.
     """
     names = [name for name, bit in BITS.items() if wanted & bit & ~SUPPORT]
-    given = {name: gradient for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
-    needed = with_needs(sum(BITS[name] for name in given))
-    kept = [name for name in names if needed & BITS[name]]
-    if kept == names[:1]:
+    upstream = {name: gradient for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
+    needed = with_needs(sum(BITS[name] for name in upstream))
+    needed_names = [name for name in names if needed & BITS[name]]
+    if needed_names == names[:1]:
         statistics = statistics[:1]
-    elif kept != names:
-        statistics = torch.stack([piece for name, piece in zip(names, statistics) if name in kept])
-    if not given:
+    elif needed_names != names:
+        statistics = torch.stack([piece for name, piece in zip(names, statistics) if name in needed_names])
+    if not upstream:
         return needed, statistics, None
     zero = torch.zeros_like(statistics[0])
-    return needed, statistics, torch.stack([given.get(name, zero) for name in kept])
+    return needed, statistics, torch.stack([upstream.get(name, zero) for name in needed_names])
 
 
 def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | tuple[Tensor | None, ...] | None, wants: Any) -> tuple:
@@ -80,8 +80,8 @@ def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | tup
     elif d_statistics is not None:
         d_statistics = d_statistics.contiguous()
     arguments = (*tensors, *ctx.numbers[:-1], wanted, output, statistics, d_output, d_statistics, *wants, False)
-    found = backward_operator()(*arguments)
-    return found if all(wants) else (*found[:3], *(x if want else None for x, want in zip(found[3:], wants)))
+    gradients = backward_operator()(*arguments)
+    return gradients if all(wants) else (*gradients[:3], *(x if want else None for x, want in zip(gradients[3:], wants)))
 
 
 def backward_operator() -> Any:

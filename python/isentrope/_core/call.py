@@ -88,15 +88,15 @@ def _call_of(
         scale, options = _in_tensors(scale, options)
     if isinstance(dropout := options.get("dropout_p"), (int, float)) and dropout and options.get("dropout_seed") is None:
         options["dropout_seed"] = drawn_seed(q)
-    given: dict[str, Any] = {"rule": rule_text(rule, scale)}
+    arguments: dict[str, Any] = {"rule": rule_text(rule, scale)}
     if masks is None:
-        given["causal"], (given["window_left"], given["window_right"]) = alignment(causal), _window(window_size)
+        arguments["causal"], (arguments["window_left"], arguments["window_right"]) = alignment(causal), _window(window_size)
     else:
-        given |= masks._asdict()
+        arguments |= masks._asdict()
     for name, value in options.items():
         if value is not None or DEFAULTS[name] is not None:  # None means a missing tensor, and nothing else
-            given[name] = CHECKS[name](name, value, q, k)
-    return Call(q, k, v, **given)
+            arguments[name] = CHECKS[name](name, value, q, k)
+    return Call(q, k, v, **arguments)
 
 
 def _in_tensors(scale: float | None, options: dict[str, Any]) -> tuple[float | None, dict[str, Any]]:

@@ -32,18 +32,18 @@ WHOLE, BY_BATCH, BY_HEAD = (_cut(axis) for axis in ("", "batch", "heads"))
 CACHED_BY_BATCH = BY_BATCH | {"k": KEEP, "v": KEEP}
 
 
-def _can_shard_heads(given: dict[str, Any]) -> bool:
+def _can_shard_heads(arguments: dict[str, Any]) -> bool:
     """Returns whether heads may be sharded: not if they share keys, or if the rule has numbers per head."""
-    q, k = given["q"], given["k"]
+    q, k = arguments["q"], arguments["k"]
     own_keys = q.shape[1] == k.shape[1]
-    return CHECKED.rule_heads(given["rule"]) == 1 and (own_keys or k.shape[1] % k.mesh.size() == 0)
+    return CHECKED.rule_heads(arguments["rule"]) == 1 and (own_keys or k.shape[1] % k.mesh.size() == 0)
 
 
-def _ways(given: dict[str, Any], by_batch: Places) -> list[Places]:
+def _ways(arguments: dict[str, Any], by_batch: Places) -> list[Places]:
     """Returns the possible placements. Dropout allows no shards, because its mask counts all batches and heads."""
-    if given["dropout_p"] > 0:
+    if arguments["dropout_p"] > 0:
         return [WHOLE]
-    return [WHOLE, by_batch] + [BY_HEAD] * _can_shard_heads(given)
+    return [WHOLE, by_batch] + [BY_HEAD] * _can_shard_heads(arguments)
 
 
 def _shard(operator: Any, results: Callable[[dict[str, Any], Places], list], by_batch: Places = BY_BATCH) -> None:
@@ -52,21 +52,21 @@ def _shard(operator: Any, results: Callable[[dict[str, Any], Places], list], by_
 
     @register_sharding(operator)
     def _(*args: Any) -> list:
-        given = dict(zip(names, args, strict=True))
+        arguments = dict(zip(names, args, strict=True))
         return [
-            (results(given, places), [None if x is None else places.get(name) for name, x in given.items()])
-            for places in _ways(given, by_batch)
+            (results(arguments, places), [None if x is None else places.get(name) for name, x in arguments.items()])
+            for places in _ways(arguments, by_batch)
         ]
 
 
-def _attended(given: dict[str, Any], places: Places) -> list:
-    return [places["q"], places["statistics"], places["q"] if given["wanted"] & SUPPORT else KEEP]
+def _attended(arguments: dict[str, Any], places: Places) -> list:
+    return [places["q"], places["statistics"], places["q"] if arguments["wanted"] & SUPPORT else KEEP]
 
 
-def _gradients(given: dict[str, Any], places: Places) -> list:
+def _gradients(arguments: dict[str, Any], places: Places) -> list:
     # The gradient of the sinks sums over sequences.
     others = {"bias": places["q"], "lambda": places["q"], "sinks": Partial() if places is BY_BATCH else places["sinks"]}
-    optional = [place if given[f"wants_{name}"] else KEEP for name, place in others.items()]
+    optional = [place if arguments[f"wants_{name}"] else KEEP for name, place in others.items()]
     return [places[name] for name in "qkv"] + optional
 
 

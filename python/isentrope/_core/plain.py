@@ -74,7 +74,7 @@ def _watched(q: Tensor) -> bool:
 @lru_cache
 def _statistics(names: tuple[str, ...]) -> tuple[int, Any]:
     """Returns the bits of those names, and a function that arranges the statistics as fields of `Statistics`."""
-    places = {name: at for at, name in enumerate((name for name in BITS if name in names), 1)}
+    places = {name: index for index, name in enumerate((name for name in BITS if name in names), 1)}
     return sum(BITS[name] for name in places), itemgetter(*(places.get(name, 0) for name in Statistics._fields))
 
 

@@ -69,11 +69,11 @@ def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
         "per": options.per, "lengths": lengths, "texts": [int(t.sum()) for t in texts],
         "passages": [int(p.sum()) for p in passages],
     }  # fmt: skip
-    found = calibrate(
+    calibration = calibrate(
         model, texts, rope=rope, per=options.per, passages=passages, lengths=lengths,
         results=Results(options.resume, settings), progress=progress_of("calibrate"),
     )  # fmt: skip
-    return found.to_dict() | {
+    return calibration.to_dict() | {
         "model": name_of(options.model), "architecture": model.config.get_text_config().model_type,
         "text": names, "documents": len(documents), "texts": len(texts), "length": length, "dtype": dtype,
     }  # fmt: skip
@@ -87,8 +87,8 @@ def _as_text(result: dict[str, Any]) -> str:
     ]
     if result["nll"]:
         lines.append(table(result["nll"]))
-    kept = verdict(result) if result["nll"] else "not judged"
-    lines.append(f"rule: {result['rule']} ({kept})")
+    decision = verdict(result) if result["nll"] else "not judged"
+    lines.append(f"rule: {result['rule']} ({decision})")
     return "\n".join(lines + [f"{name}: {value}" for name, value in engine_settings(result).items()])
 
 

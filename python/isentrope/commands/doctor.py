@@ -30,13 +30,13 @@ def _parser() -> Parser:
 
 
 def _versions() -> str:
-    found = [f"Python {platform.python_version()}"]
+    versions = [f"Python {platform.python_version()}"]
     for name in _PACKAGES:
         try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
+            versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
-            found.append(f"no {name}")
-    return ", ".join(found)
+            versions.append(f"no {name}")
+    return ", ".join(versions)
 
 
 def processor_name() -> str:
@@ -44,8 +44,8 @@ def processor_name() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.machine())
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.machine())
 
 
 def _processor() -> str:
@@ -54,16 +54,16 @@ def _processor() -> str:
 
 def _devices() -> dict[str, str]:
     """Returns the backend of each device of this machine, or why there is none."""
-    found = {}
+    devices = {}
     for kind in ("cuda", "xpu"):
         module = torch.get_device_module(kind)
         if not module.is_available():
             built = torch.backends.cuda.is_built() if kind == "cuda" else torch.xpu._is_compiled()
-            found[kind] = "none: torch sees no such device" if built else "none: this torch was built without it"
+            devices[kind] = "none: torch sees no such device" if built else "none: this torch was built without it"
             continue
         for index in range(module.device_count()):
-            found[f"{kind}:{index}"] = f"{module.get_device_name(index)}: {_on_a_gpu(kind, index)}"
-    return found
+            devices[f"{kind}:{index}"] = f"{module.get_device_name(index)}: {_on_a_gpu(kind, index)}"
+    return devices
 
 
 def _on_a_gpu(kind: str, index: int) -> str:

@@ -50,7 +50,7 @@ def _retrieved(model: Any, methods: list[Any], prompts: list[Any], chunk: int) -
     from isentrope.models.retrieval import retrieval
     from isentrope.hf.rope import stretched
 
-    found = []
+    rows = []
     with hf.reading(model):
         try:
             for method in methods:
@@ -58,10 +58,10 @@ def _retrieved(model: Any, methods: list[Any], prompts: list[Any], chunk: int) -
                     set_rules(model, method.rules)
                     nll = [retrieval(model, one, chunk) for one in prompts]
                 by_distance = [sum(column) / len(column) for column in zip(*nll)]
-                found.append({"method": method.name, "distance": prompts[0].distances, "nll": by_distance})
+                rows.append({"method": method.name, "distance": prompts[0].distances, "nll": by_distance})
         finally:
             set_rules(model, None)
-    return found
+    return rows
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -92,13 +92,13 @@ def _evaluated(options: argparse.Namespace) -> dict[str, Any]:
         "model": name_of(options.model), "text": name_of(options.text), "rope": rope.parameters, "dtype": dtype,
         "lengths": options.lengths, "passages": [int(p.sum()) for p in passages],
     }  # fmt: skip
-    found = evaluate(
+    differences = evaluate(
         model, passages, methods, lengths=options.lengths, chunk=options.chunk,
         results=Results(options.resume, settings), progress=progress_of("evaluate"),
     )  # fmt: skip
     result = {
         "kind": "evaluation", "version": 1, "model": name_of(options.model), "text": name_of(options.text),
-        "rope": rope.text, "dtype": dtype, "passages": len(passages), "nll": [difference.to_dict() for difference in found],
+        "rope": rope.text, "dtype": dtype, "passages": len(passages), "nll": [difference.to_dict() for difference in differences],
     }  # fmt: skip
     if options.retrieval:
         result["retrieval"] = _retrieved(model, methods, prompts, options.chunk)

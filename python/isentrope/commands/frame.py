@@ -130,10 +130,10 @@ class Outputs:
 def program(name: str, does: str) -> str:
     """Returns the path of one of the project's programs. Raises FileNotFoundError."""
     places = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
-    found = shutil.which(name, path=places)
-    if found is None:
+    path = shutil.which(name, path=places)
+    if path is None:
         raise FileNotFoundError(f"{name}, which {does}, must be next to this command or on PATH; got none")
-    return found
+    return path
 
 
 def _say(text: str, end: str = "\n") -> None:

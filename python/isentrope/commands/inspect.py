@@ -65,19 +65,19 @@ def _as_text(result: Any) -> str:
     )
 
 
-def _bases_as_text(found: Any) -> str:
+def _bases_as_text(bases: Any) -> str:
     """Returns a table of mean entropy by length under each rule, and the share of heads that it keeps."""
-    shown = [" ".join(f"{n:>7}" for n in found.lengths) + "  kept  rule"]
-    for rule, entropy in found.entropy.items():
+    lines = [" ".join(f"{n:>7}" for n in bases.lengths) + "  kept  rule"]
+    for rule, entropy in bases.entropy.items():
         means = " ".join(f"{x:7.3f}" for x in entropy.nanmean((1, 2)).tolist())
-        shown.append(f"{means} {100 * found.kept(rule):4.0f}%  {rule}")
-    shown.append(f"base of all heads: {found.base_of_all:.4g}")
-    for what, numbers in {"base": found.base, "line": found.line}.items():
+        lines.append(f"{means} {100 * bases.kept(rule):4.0f}%  {rule}")
+    lines.append(f"base of all heads: {bases.base_of_all:.4g}")
+    for what, numbers in {"base": bases.base, "line": bases.line}.items():
         known = numbers[~numbers.isnan()]
         quartiles = known.quantile(known.new_tensor([0.25, 0.5, 0.75])).tolist() if len(known) else []
         text = " ".join(f"{x:.4g}" for x in quartiles)
-        shown.append(f"{what} of a head, quartiles over {len(known)} of {numbers.numel()}: {text}")
-    return "\n".join(shown)
+        lines.append(f"{what} of a head, quartiles over {len(known)} of {numbers.numel()}: {text}")
+    return "\n".join(lines)
 
 
 def _inspect(options: argparse.Namespace) -> None:

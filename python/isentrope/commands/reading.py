@@ -101,8 +101,8 @@ def tokenised(tokenizer: Any, text: str, count: int, length: int) -> list[Any]:
 def passages_of(tokenizer: Any, text: str, passages: int, length: int, command: str) -> list[Any]:
     """Returns evenly spaced pieces of `length` tokens. Raises ValueError if the text is too short for one."""
     pieces = tokenised(tokenizer, text, passages, length)
-    found = [tokens for tokens in pieces if tokens.numel() >= length]
-    if not found:
+    complete = [tokens for tokens in pieces if tokens.numel() >= length]
+    if not complete:
         longest = max(tokens.numel() for tokens in pieces)
         raise ValueError(f"[{command}] the text must have at least {length} tokens; got {longest}")
-    return found
+    return complete

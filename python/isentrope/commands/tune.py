@@ -48,8 +48,8 @@ def _device(index: int) -> torch.device:
 def _options(tiles: dict[str, Any]) -> list[str]:
     """Returns the fields of tiles that have no column, in words, if they are not at their default."""
     counts = {"registers": "registers", "occupancy": "programs"}
-    found = [f"{tiles[name]} {words}" for name, words in counts.items() if tiles.get(name)]
-    return found + [name for name in ("apart", "descriptors") if tiles.get(name)]
+    options = [f"{tiles[name]} {words}" for name, words in counts.items() if tiles.get(name)]
+    return options + [name for name in ("apart", "descriptors") if tiles.get(name)]
 
 
 def table(result: dict[str, Any]) -> str:
@@ -90,8 +90,8 @@ def _tune(options: argparse.Namespace) -> None:
     try:
         tuning.tune(wanted, on, record, jobs=options.jobs, progress=show, again=options.again)
     except KeyboardInterrupt:
-        kept = f"{len(record.trials)} candidates are kept in {file}; the next run goes on" if record.trials else ""
-        raise KeyboardInterrupt(kept) from None
+        message = f"{len(record.trials)} candidates are kept in {file}; the next run goes on" if record.trials else ""
+        raise KeyboardInterrupt(message) from None
     result = record.as_json()
     tried = [trial for trial in record.trials.values() if trial.key in wanted]
     if all(trial.ms is None for trial in tried):

@@ -179,6 +179,6 @@ def _read(group: ProcessGroup, store: Store, key: str, writer: int, limit: timed
 
 def difference(text: str, other: str, rank: int) -> str:
     mine, theirs = (fields | fields["masks"] | {"masks": None} for fields in map(json.loads, (text, other)))
-    found = [f"{key} {mine[key]!r} on rank 0 and {theirs[key]!r} on rank {rank}"
+    differences = [f"{key} {mine[key]!r} on rank 0 and {theirs[key]!r} on rank {rank}"
              for key in mine if mine[key] != theirs[key]]  # fmt: skip
-    return f"[isentrope.distributed] all ranks must call with the same arguments; got {', '.join(found)}"
+    return f"[isentrope.distributed] all ranks must call with the same arguments; got {', '.join(differences)}"

@@ -35,19 +35,19 @@ def merge(state: AttentionState, group: Group = None) -> AttentionState:
     name = group_name(group)
     ranks = resolved(name).size()
     output, statistics = state
-    found = {key: x for key, x in statistics._asdict().items() if x is not None}
-    if "lse" not in found:
+    by_name = {key: x for key, x in statistics._asdict().items() if x is not None}
+    if "lse" not in by_name:
         raise ValueError("[merge] state must have statistics with lse; got none")
     # float64 represents all numbers of keys and all float32 numbers exactly.
-    packed = torch.cat([output.double(), torch.stack([x.double() for x in found.values()], -1)], -1)
-    tag = _tag(tuple(output.shape), output.dtype, tuple(found))
+    packed = torch.cat([output.double(), torch.stack([x.double() for x in by_name.values()], -1)], -1)
+    tag = _tag(tuple(output.shape), output.dtype, tuple(by_name))
     sizes = [packed.numel()] * ranks
     received = exchange(packed.reshape(-1).repeat(ranks), sizes, sizes, tag, "as states are merged", name)
     received = received.view(ranks, *packed.shape)
     merged = None
     for part in received.unbind(0):
-        columns = dict(zip(found, part[..., output.shape[3] :].unbind(-1)))
-        typed = {key: column.to(found[key].dtype) for key, column in columns.items()}
+        columns = dict(zip(by_name, part[..., output.shape[3] :].unbind(-1)))
+        typed = {key: column.to(by_name[key].dtype) for key, column in columns.items()}
         here = AttentionState(part[..., : output.shape[3]].float(), Statistics(**typed))
         merged = here if merged is None else merge_two(merged, here)
     return AttentionState(merged.output.to(output.dtype), merged.statistics)

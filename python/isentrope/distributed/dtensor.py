@@ -18,13 +18,13 @@ ROWS = Shard(2)
 
 def rows_dimension(q: DTensor) -> int:
     """Returns the dimension of the mesh that shards the rows. Raises ValueError unless there is one."""
-    found = [index for index, placement in enumerate(q.placements) if placement == ROWS]
-    if len(found) != 1:
+    dimensions = [index for index, placement in enumerate(q.placements) if placement == ROWS]
+    if len(dimensions) != 1:
         raise ValueError(
             "[isentrope.distributed] q must be sharded along its rows, Shard(2), over one dimension of its mesh; "
             f"got {list(q.placements)}"
         )
-    return found[0]
+    return dimensions[0]
 
 
 def on_local_tensors(
@@ -70,10 +70,10 @@ def _local_rule(rule: str, q: DTensor) -> str:
     here = range(q.shape[1])
     if Shard(1) not in q.placements or CHECKED.rule_heads(rule) != len(here):
         return rule
-    for at, placement in enumerate(q.placements):
+    for dimension, placement in enumerate(q.placements):
         if placement == Shard(1):
-            each = -(-len(here) // q.device_mesh.size(at))
-            here = here[q.device_mesh.get_local_rank(at) * each :][:each]
+            per_rank = -(-len(here) // q.device_mesh.size(dimension))
+            here = here[q.device_mesh.get_local_rank(dimension) * per_rank :][:per_rank]
     return CHECKED.rule_of_heads(rule, here.start, len(here)) if here else rule
 
 

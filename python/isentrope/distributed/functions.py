@@ -85,11 +85,11 @@ def attention(
     name = group_name(group)
     # Ranks compare numbers, so a compiled graph of dynamic lengths becomes one for each length.
     rows, keys, *shape = map(index, (q.shape[2], k.shape[2], *q.shape[:2], k.shape[1], q.shape[3], v.shape[3]))
-    given = tuple(name for name, x in {"sinks": sinks, **masks.lists()}.items() if x is not None)
+    list_names = tuple(name for name, x in {"sinks": sinks, **masks.lists()}.items() if x is not None)
     soft_cap = float(options.get("soft_cap", 0.0))
     text = agreed(
         name, q.device, rows, keys, sequence_length, method, layout, str(q.dtype), *shape, call.rule,
-        masks.numbers() | {"causal": masks.causal > 0}, soft_cap, wanted, given,
+        masks.numbers() | {"causal": masks.causal > 0}, soft_cap, wanted, list_names,
     )  # fmt: skip
     if method == "all_to_all":
         output, statistics = attention_by_heads(q, k, v, sinks, masks, text, name, names)
@@ -104,35 +104,35 @@ def _checked(q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, options:
     """Returns the call of this rank, and its masks in positions of the whole sequence."""
     options = options | {"rule": rule_text(options.get("rule", "standard"), options.get("scale"))}
     options.pop("scale", None)
-    given = {name: options.pop(name, None) for name in Masks._fields if AXES[name]}
+    lists = {name: options.pop(name, None) for name in Masks._fields if AXES[name]}
     call = call_of(q, k, v, **options)
     if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and transformed()):
         raise NotImplementedError(FORWARD_MODE)
     check_dense(q=call.q, k=call.k, v=call.v)
     check_sinks(call.sinks, call.q)
-    return call, Masks.of(call)._replace(causal=min(call.causal, 1), **_lists(given, documents, call.q))
+    return call, Masks.of(call)._replace(causal=min(call.causal, 1), **_lists(lists, documents, call.q))
 
 
-def _lists(given: dict[str, Any], documents: Tensor | None, q: Tensor) -> dict[str, Tensor]:
+def _lists(lists: dict[str, Any], documents: Tensor | None, q: Tensor) -> dict[str, Tensor]:
     """Returns the lists of the masks, checked and on the CPU."""
     if documents is not None:
-        if given["key_begin"] is not None or given["key_end"] is not None:
+        if lists["key_begin"] is not None or lists["key_end"] is not None:
             raise ValueError(
                 "[isentrope.distributed] documents must be given without key_begin and key_end, which describe documents "
                 "too; got both"
             )
-        given = given | dict.fromkeys(_DOCUMENTS, documents)
+        lists = lists | dict.fromkeys(_DOCUMENTS, documents)
     like = torch.empty(()).expand(q.shape[:1])
-    found = {}
+    checked = {}
     try:
-        for name, x in given.items():
+        for name, x in lists.items():
             if x is not None:
                 listed = x.cpu() if isinstance(x, Tensor) and not x.is_meta else x
                 label = "documents" if name in _DOCUMENTS else name
-                found[name] = CHECKS[name](label, listed, like, like)
-                if found[name].dim() != 1:
-                    raise ValueError(f"[attention] {label} must have 1 dimension; got {found[name].dim()}")
+                checked[name] = CHECKS[name](label, listed, like, like)
+                if checked[name].dim() != 1:
+                    raise ValueError(f"[attention] {label} must have 1 dimension; got {checked[name].dim()}")
     except Exception:
-        refuse_arguments(given.items())
+        refuse_arguments(lists.items())
         raise
-    return found
+    return checked

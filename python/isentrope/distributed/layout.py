@@ -43,15 +43,15 @@ def _chunks(length: int, count: int) -> list[Range]:
 
 def joined(ranges: list[Range]) -> list[Range]:
     """Returns sorted ranges, with touching or overlapping ones joined and empty ones removed."""
-    found: list[Range] = []
+    merged: list[Range] = []
     for begin, end in sorted(ranges):
         if begin == end:
             continue
-        if found and found[-1][1] >= begin:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and merged[-1][1] >= begin:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((begin, end))
-    return found
+            merged.append((begin, end))
+    return merged
 
 
 def rows_of(ranges: list[Range]) -> int:
@@ -66,11 +66,11 @@ def overlap(a: Range, b: Range) -> Range:
 
 def local_slices(local: list[Range], wanted: list[Range]) -> list[slice]:
     """Returns slices of a tensor of the rows `local` for the rows `wanted`, each of which lies in one local range."""
-    found = []
+    slices = []
     for begin, end in wanted:
         before = 0
         for first, last in local:
             if first <= begin and end <= last:
-                found.append(slice(before + begin - first, before + end - first))
+                slices.append(slice(before + begin - first, before + end - first))
             before += last - first
-    return found
+    return slices

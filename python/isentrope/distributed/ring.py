@@ -66,7 +66,7 @@ class KeyExchange:
 
     def own(self, ranges: list[Range]) -> list[Block]:
         slices = local_slices(self.own_pieces, ranges)
-        return [Block(range_, self.k[:, :, at], self.v[:, :, at]) for range_, at in zip(ranges, slices)]
+        return [Block(range_, self.k[:, :, keys], self.v[:, :, keys]) for range_, keys in zip(ranges, slices)]
 
     def blocks(self) -> Iterator[list[Block]]:
         """Yields the blocks of each step, in the order of the sequence, while the next step's blocks are in flight."""
@@ -118,32 +118,32 @@ class KeyExchange:
 
 def joined_blocks(blocks: list[Block]) -> list[Block]:
     """Returns the blocks in the order of the sequence, with touching ones joined."""
-    found = []
+    merged = []
     for begin, end in joined([block.keys for block in blocks]):
         inside = sorted((b for b in blocks if begin <= b.keys[0] < end), key=lambda b: b.keys)
         if len(inside) == 1:
-            found.append(inside[0])
+            merged.append(inside[0])
         else:
-            found.append(Block((begin, end), *(torch.cat(parts, 2) for parts in list(zip(*inside))[1:])))
-    return found
+            merged.append(Block((begin, end), *(torch.cat(parts, 2) for parts in list(zip(*inside))[1:])))
+    return merged
 
 
 def cut(blocks: list[Block], ranges: list[Range]) -> list[Block]:
     """Returns the parts of the blocks in these ranges, each of which lies in one block."""
-    found = []
+    pieces = []
     for begin, end in ranges:
         block = next(b for b in blocks if b.keys[0] <= begin and end <= b.keys[1])
-        at = slice(begin - block.keys[0], end - block.keys[0])
-        found.append(Block((begin, end), block.k[:, :, at], block.v[:, :, at]))
-    return found
+        block_keys = slice(begin - block.keys[0], end - block.keys[0])
+        pieces.append(Block((begin, end), block.k[:, :, block_keys], block.v[:, :, block_keys]))
+    return pieces
 
 
 def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, Tensor, Tensor]]:
     for piece, key_ranges in zip(exchange.own_pieces, exchange.seen[exchange.rank]):
         seen = overlap(block.keys, spanned(piece, key_ranges))
         for segment in segments(exchange.documents, exchange.length, piece, seen) if seen[0] < seen[1] else ():
-            at = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
-            yield segment, block.k[:, :, at], block.v[:, :, at]
+            block_keys = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
+            yield segment, block.k[:, :, block_keys], block.v[:, :, block_keys]
 
 
 def documents_of(masks: Masks, length: int) -> tuple[int, ...] | None:
@@ -187,9 +187,9 @@ def ring_attention(
     for blocks in exchange.blocks():
         for block in blocks:
             for segment, keys, values in calls(exchange, block):
-                (at,) = local_slices(exchange.own_pieces, [segment.queries])
-                call = call_of_segment(c, masks, segment, q[:, :, at], keys, values)
-                rows.add(at, segment.keys[0], CHECKED.attention(*call, wanted))
+                (local_rows,) = local_slices(exchange.own_pieces, [segment.queries])
+                call = call_of_segment(c, masks, segment, q[:, :, local_rows], keys, values)
+                rows.add(local_rows, segment.keys[0], CHECKED.attention(*call, wanted))
     return rows.results(sinks)
 
 
@@ -216,23 +216,23 @@ def ring_attention_backward(
 
     def gradients_of(block: Block) -> Block:
         """Returns the gradients of a block's keys from this rank's rows, and adds those of the rows to their total."""
-        found = Block(block.keys, *(torch.zeros_like(x, dtype=torch.float32) for x in block[1:]))
+        gradients = Block(block.keys, *(torch.zeros_like(x, dtype=torch.float32) for x in block[1:]))
         for segment, keys, values in calls(exchange, block):
-            (at,) = local_slices(exchange.own_pieces, [segment.queries])
-            call = call_of_segment(c, masks, segment, q[:, :, at], keys, values, sinks)
-            of_rows = upstream.of_rows(at, segment.keys[0])
+            (local_rows,) = local_slices(exchange.own_pieces, [segment.queries])
+            call = call_of_segment(c, masks, segment, q[:, :, local_rows], keys, values, sinks)
+            of_rows = upstream.of_rows(local_rows, segment.keys[0])
             dq, dk, dv, *_ = CHECKED.attention_backward(*call, *of_rows, False, False, False, True)
-            totals[0][:, :, at] += dq
-            there = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
-            found.k[:, :, there] += dk
-            found.v[:, :, there] += dv
-        return found
+            totals[0][:, :, local_rows] += dq
+            block_keys = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
+            gradients.k[:, :, block_keys] += dk
+            gradients.v[:, :, block_keys] += dv
+        return gradients
 
     def add(blocks: list[Block]) -> None:
         for block in blocks:
-            (at,) = local_slices(exchange.own_pieces, [block.keys])
-            totals[1][:, :, at] += block.k
-            totals[2][:, :, at] += block.v
+            (local_keys,) = local_slices(exchange.own_pieces, [block.keys])
+            totals[1][:, :, local_keys] += block.k
+            totals[2][:, :, local_keys] += block.v
 
     returned: list[Block] = []
     under_way = start(exchange.group, exchange.tag, exchange.phase, {}, {})

@@ -61,15 +61,15 @@ class Rows:
     def _named(self, shared: Tensor, support: Tensor) -> Statistics:
         return unpack(self.names, self.wanted, shared, support)
 
-    def add(self, at: slice, first_key: int, results: tuple[Tensor, Tensor, Tensor]) -> None:
+    def add(self, local_rows: slice, first_key: int, results: tuple[Tensor, Tensor, Tensor]) -> None:
         """Merges the operator's results for the rows `at` over new keys, from position `first_key` on."""
-        here, new = self._named(self.shared[..., at], self.support[..., at]), self._named(*results[1:])
+        here, new = self._named(self.shared[..., local_rows], self.support[..., local_rows]), self._named(*results[1:])
         if self.wanted & _MAX_PROBABILITY:
-            known, most = self.largest[:, :, at], here.max_logit  # the first of equal logits is the largest
+            known, most = self.largest[:, :, local_rows], here.max_logit  # the first of equal logits is the largest
             larger = (new.max_logit > most) | ((new.max_logit == most) & (known > first_key))
             known.masked_fill_(larger, first_key)
-        state = merge(AttentionState(self.output[:, :, at], here), AttentionState(results[0], new))
-        self.output[:, :, at] = state.output
+        state = merge(AttentionState(self.output[:, :, local_rows], here), AttentionState(results[0], new))
+        self.output[:, :, local_rows] = state.output
         for piece, merged in zip(here, state.statistics):
             if piece is not None:
                 piece.copy_(merged)
@@ -93,24 +93,24 @@ class Upstream(NamedTuple):
     d_statistics: Tensor | None
     largest: Tensor
 
-    def of_rows(self, at: slice, first_key: int) -> tuple[int, Tensor, Tensor, Tensor | None, Tensor | None]:
+    def of_rows(self, local_rows: slice, first_key: int) -> tuple[int, Tensor, Tensor, Tensor | None, Tensor | None]:
         """Returns the arguments for a block of keys from position `first_key` on."""
-        statistics = self.statistics[..., at].contiguous()
-        d_statistics = None if self.d_statistics is None else self.d_statistics[..., at].contiguous()
+        statistics = self.statistics[..., local_rows].contiguous()
+        d_statistics = None if self.d_statistics is None else self.d_statistics[..., local_rows].contiguous()
         if d_statistics is not None and self.wanted & _MAX_PROBABILITY:
-            d_statistics = self._of_largest(at, first_key, statistics, d_statistics)
-        d_output = None if self.d_output is None else self.d_output[:, :, at]
-        return self.wanted, self.output[:, :, at], statistics, d_output, d_statistics
+            d_statistics = self._of_largest(local_rows, first_key, statistics, d_statistics)
+        d_output = None if self.d_output is None else self.d_output[:, :, local_rows]
+        return self.wanted, self.output[:, :, local_rows], statistics, d_output, d_statistics
 
-    def _of_largest(self, at: slice, first_key: int, statistics: Tensor, d_statistics: Tensor) -> Tensor:
+    def _of_largest(self, local_rows: slice, first_key: int, statistics: Tensor, d_statistics: Tensor) -> Tensor:
         """Returns d_max_probability for a block. Rows whose largest key is elsewhere get only the part of all keys,
         within d_lse. Blocks cannot tell which of two differently rounded logits is larger."""
         place = (self.wanted & (_MAX_PROBABILITY - 1)).bit_count()
-        elsewhere = self.largest[:, :, at] != first_key
-        found = d_statistics.clone()
-        found[0] -= torch.where(elsewhere, statistics[place] * d_statistics[place], 0)
-        found[place].masked_fill_(elsewhere, 0)
-        return found
+        elsewhere = self.largest[:, :, local_rows] != first_key
+        adjusted = d_statistics.clone()
+        adjusted[0] -= torch.where(elsewhere, statistics[place] * d_statistics[place], 0)
+        adjusted[place].masked_fill_(elsewhere, 0)
+        return adjusted
 
 
 def upstream_of_blocks(

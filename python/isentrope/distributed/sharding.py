@@ -56,7 +56,7 @@ def gather(
     parts = []
     for ranges, values in zip(pieces_by_rank, received.split(sizes)):
         values = values.view(rows_of(ranges), *rest)
-        parts += [(range_, values[at]) for range_, at in zip(ranges, local_slices(ranges, ranges))]
+        parts += [(range_, values[local]) for range_, local in zip(ranges, local_slices(ranges, ranges))]
     ordered = [values for _, values in sorted(parts, key=lambda part: part[0])]
     return torch.cat(ordered or [received.view(0, *rest)]).movedim(0, dim)
 

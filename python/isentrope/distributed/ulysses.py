@@ -86,9 +86,9 @@ def head_exchange(text: str, name: str) -> HeadExchange:
     heads = heads_of_ranks(c.heads, c.kv_heads, group.size())
     pieces_by_rank = pieces(c.sequence_length, group.size(), c.layout)
     places = [
-        (range_, rank, (at.start, at.stop))
+        (range_, rank, (local.start, local.stop))
         for rank, ranges in enumerate(pieces_by_rank)
-        for range_, at in zip(ranges, local_slices(ranges, ranges))
+        for range_, local in zip(ranges, local_slices(ranges, ranges))
     ]
     order = [(rank, rows) for _, rank, rows in sorted(places)]
     (begin, end), _ = heads[group.rank()]
@@ -117,12 +117,12 @@ def attention_by_heads(
 
 
 def _statistics_of_rows(exchange: HeadExchange, statistics: Statistics) -> Statistics:
-    found = {}
+    by_name = {}
     floats = {name: x for name, x in statistics._asdict().items() if x is not None and name != "support"}
     if floats:
         columns = exchange.to_rows(torch.stack(list(floats.values()), -1))
         for name, column in zip(floats, columns.unbind(-1)):
-            found[name] = column.detach() if name in _DETACHED else column
+            by_name[name] = column.detach() if name in _DETACHED else column
     if statistics.support is not None:
-        found["support"] = exchange.to_rows(statistics.support[..., None]).squeeze(-1)
-    return Statistics(**found)
+        by_name["support"] = exchange.to_rows(statistics.support[..., None]).squeeze(-1)
+    return Statistics(**by_name)

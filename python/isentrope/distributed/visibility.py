@@ -38,7 +38,7 @@ def keys_seen(masks: Masks, batch: int, length: int, pieces: list[Range]) -> lis
 
 def needed_keys(seen: list[Range], keys: list[Range]) -> list[Range]:
     """Returns the ranges of `keys` that are seen, in order."""
-    return [part for own in keys for range_ in joined(seen) if (part := overlap(own, range_))[0] < part[1]]
+    return [part for stored in keys for range_ in joined(seen) if (part := overlap(stored, range_))[0] < part[1]]
 
 
 def spanned(queries: Range, seen: list[Range]) -> Range:

@@ -87,9 +87,9 @@ def check_arguments(module: nn.Module, arguments: dict[str, Any]) -> None:
     Others (labels, flags of the caller) only pass through the module, and the eager attention ignores them as well.
     """
     unknown = [name for name, value in arguments.items() if value is not None and name not in _HARMLESS]
-    named = (_names_in_forward(module) | _eager_parameters(module)) if unknown else frozenset()
+    accepted = (_names_in_forward(module) | _eager_parameters(module)) if unknown else frozenset()
     for name in unknown:
-        if name in named:
+        if name in accepted:
             raise _unused(module, name)
 
 

@@ -120,22 +120,22 @@ def row_mask(
         return dense(skip=True)
     parts = _parts(mask_function)
     bounds = None if parts is None else bounds_of(attention_mask, kv_offset + kv_length)
-    given = None if bounds is None else _given(parts, bounds, batch_size)
-    if given is None:
+    arguments = None if bounds is None else _arguments(parts, bounds, batch_size)
+    if arguments is None:
         return dense(skip=True)
-    if as_eager and allow_is_bidirectional_skip and not given:
+    if as_eager and allow_is_bidirectional_skip and not arguments:
         return None
     first = _offset(q_offset)
     last, end = first + q_length, kv_offset + kv_length
-    skips = allow_is_causal_skip if given else allow_is_bidirectional_skip
-    if q_length == 1 and skips and not bounds and given in ({}, {"causal": 1}) and last == end and kv_offset == 0:
+    skips = allow_is_causal_skip if arguments else allow_is_bidirectional_skip
+    if q_length == 1 and skips and not bounds and arguments in ({}, {"causal": 1}) and last == end and kv_offset == 0:
         return None  # the last token sees all keys, whether or not its module is causal
-    if "causal" in given and "key_end" not in given and last < end:
+    if "causal" in arguments and "key_end" not in arguments and last < end:
         # A static cache is not filled past the queries.
-        given["key_end"] = torch.full((batch_size,), last, device=device)
-    if "cu_seqlens_q" not in given:  # positions restart in each document
-        given |= {"query_offset": first, "key_offset": kv_offset, "sequence_keys": end}
-    return RowMask((batch_size, 1, q_length, kv_length), Masks(**given), dense, device, dtype if as_eager else torch.bool)
+        arguments["key_end"] = torch.full((batch_size,), last, device=device)
+    if "cu_seqlens_q" not in arguments:  # positions restart in each document
+        arguments |= {"query_offset": first, "key_offset": kv_offset, "sequence_keys": end}
+    return RowMask((batch_size, 1, q_length, kv_length), Masks(**arguments), dense, device, dtype if as_eager else torch.bool)
 
 
 def _check_shape(batch_size: Any, q_length: Any, kv_length: Any, kv_offset: Any) -> None:
@@ -172,44 +172,44 @@ def _offset(q_offset: Any) -> int:
     return q_offset
 
 
-def _held(function: Callable) -> dict[str, Any]:
+def _closure_values(function: Callable) -> dict[str, Any]:
     return {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ())}
 
 
 def _parts(function: Callable) -> dict[str, Any] | None:
     """Returns the parts of a mask function by transformers' names; None if one is not known."""
-    code, held = getattr(function, "__code__", None), None
+    code, closure = getattr(function, "__code__", None), None
     if code is _CAUSAL:
         return {"causal": True}
     if code is _ALL:
         return {}
     if code in (_WINDOW, _WINDOW_BOTH_WAYS, _CHUNKS, _DOCUMENTS, _AND, _OR):
-        held = _held(function)
+        closure = _closure_values(function)
     if code is _WINDOW:
-        return {"left": held["sliding_window"] - 1}
+        return {"left": closure["sliding_window"] - 1}
     if code is _WINDOW_BOTH_WAYS:
-        return {"left": held["sliding_window"], "right": held["sliding_window"]}
+        return {"left": closure["sliding_window"], "right": closure["sliding_window"]}
     if code is _CHUNKS:
-        return {"chunk_size": held["chunk_size"], "left_padding": held["left_padding"]}
+        return {"chunk_size": closure["chunk_size"], "left_padding": closure["left_padding"]}
     if code is _DOCUMENTS:
-        return {"documents": held["packed_sequence_mask"]}
+        return {"documents": closure["packed_sequence_mask"]}
     if code is _AND:
-        return _all_parts(held["mask_functions"])
-    if code is _OR and len(held["mask_functions"]) == 2:
-        causal, blocks = held["mask_functions"]
+        return _all_parts(closure["mask_functions"])
+    if code is _OR and len(closure["mask_functions"]) == 2:
+        causal, blocks = closure["mask_functions"]
         if _parts(causal) == {"causal": True} and getattr(blocks, "__code__", None) is _BLOCKS:
-            return {"causal": True, "blocks": _held(blocks)["block_sequence_ids"]}
+            return {"causal": True, "blocks": _closure_values(blocks)["block_sequence_ids"]}
     return None
 
 
 def _all_parts(functions: tuple[Callable, ...]) -> dict[str, Any] | None:
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for function in functions:
         parts = _parts(function)
-        if parts is None or set(parts) & set(found) - {"causal"}:
+        if parts is None or set(parts) & set(merged) - {"causal"}:
             return None
-        found |= parts
-    return found
+        merged |= parts
+    return merged
 
 
 def bounds_of(attention_mask: Tensor | None, keys: int) -> dict[str, Tensor] | None:
@@ -230,31 +230,31 @@ def ends_of(shown: Tensor) -> tuple[Tensor, Tensor]:
     return torch.minimum(torch.where(shown, index, shown.shape[1]).amin(1), end), end
 
 
-def _given(parts: dict[str, Any], bounds: dict[str, Tensor], batch: int) -> dict[str, Any] | None:
+def _arguments(parts: dict[str, Any], bounds: dict[str, Tensor], batch: int) -> dict[str, Any] | None:
     """Returns the parts as arguments of `Masks`, without its place in the sequence; None if inexpressible."""
     # The cache counts positions, whatever the alignment of a call.
-    given: dict[str, Any] = dict(bounds) | ({"causal": 1} if "causal" in parts else {})
+    arguments: dict[str, Any] = dict(bounds) | ({"causal": 1} if "causal" in parts else {})
     begin = bounds.get("key_begin")
     if "left" in parts:
-        given |= {"window_left": parts["left"], "window_right": parts.get("right", -1)}
+        arguments |= {"window_left": parts["left"], "window_right": parts.get("right", -1)}
     if "chunk_size" in parts:
         padding = parts["left_padding"]
         if not (torch.equal(padding, begin) if begin is not None else not padding.any()):
             return None
-        given["chunk_size"] = parts["chunk_size"]
+        arguments["chunk_size"] = parts["chunk_size"]
     if "documents" in parts:
         # transformers' chunks continue across documents, the operator's restart in each.
         if bounds or batch != 1 or "chunk_size" in parts:
             return None
         starts = _starts(parts["documents"][0])
-        given |= {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
+        arguments |= {"cu_seqlens_q": starts, "cu_seqlens_k": starts}
     if "blocks" in parts:
         prefix = _prefix(parts["blocks"], bounds)
         if prefix is None or "left" in parts or "chunk_size" in parts:
             return None
         if prefix.any():
-            given["prefix_keys"] = prefix
-    return given
+            arguments["prefix_keys"] = prefix
+    return arguments
 
 
 def _starts(documents: Tensor) -> Tensor:

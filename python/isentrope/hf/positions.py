@@ -74,12 +74,12 @@ def _may_begin(mask: Tensor, positions: Tensor) -> Tensor:
 
 def _documents(mask: Tensor, begins: Tensor) -> list[list[int]]:
     """Returns the boundaries of documents for each row of the batch; those that see each other count as one."""
-    found = []
+    boundaries = []
     for row, starts in zip(mask, begins):
         cuts = [start + 1 for start in starts.nonzero().flatten().tolist()]
-        apart = [at for at in cuts if not (row[:, at:, :at].any() or row[:, :at, at:].any())]
-        found.append([0, *apart, mask.shape[-1]])
-    return found
+        apart = [cut for cut in cuts if not (row[:, cut:, :cut].any() or row[:, :cut, cut:].any())]
+        boundaries.append([0, *apart, mask.shape[-1]])
+    return boundaries
 
 
 def _each_document(

@@ -68,13 +68,13 @@ def parse(text: str) -> Stretch:
 def _from_json(text: str) -> Stretch:
     try:
         parameters = json.loads(text)
-        kind, given = parameters["rope_type"], parameters.get("factor")
-        factor = 1.0 if given is None else float(given)
+        kind, value = parameters["rope_type"], parameters.get("factor")
+        factor = 1.0 if value is None else float(value)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"[rope] a JSON object must be rope_parameters with rope_type; got {shown(text)}") from error
     check_choice("rope", "rope_type", kind, KINDS)
-    if isinstance(given, (bool, str)) or not (math.isfinite(factor) and factor >= 1):
-        raise ValueError(f"[rope] the factor of {kind} must be a number of at least 1; got {given!r}")
+    if isinstance(value, (bool, str)) or not (math.isfinite(factor) and factor >= 1):
+        raise ValueError(f"[rope] the factor of {kind} must be a number of at least 1; got {value!r}")
     if kind in ("yarn", "longrope"):
         parameters["attention_factor"] = 1.0
     return Stretch(kind, factor, parameters)
@@ -126,17 +126,17 @@ def _stretched_parameters(config: Any, stretch: Stretch, trained: int) -> dict[s
 
 def _rotaries(model: nn.Module) -> list[tuple[nn.Module, str]]:
     """Returns parent and name of every module that computes the angles."""
-    found = [
+    rotaries = [
         (parent, name)
         for parent in model.modules()
         for name, child in parent.named_children()
         if hasattr(child, "rope_type") and hasattr(child, "config") and not isinstance(parent, SwitchedRope)
     ]
-    if not found:
+    if not rotaries:
         raise ValueError(
             f"[rope] the model must have rotary position embeddings of transformers; got {type(model).__name__}"
         )
-    return found
+    return rotaries
 
 
 def rotaries_by_length(model: nn.Module) -> list[nn.Module]:

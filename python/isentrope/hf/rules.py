@@ -40,16 +40,16 @@ def attentions(model: nn.Module) -> list[nn.Module]:
             "the model with it, if its architecture has a replaceable attention"
         )
     # Inkling 2's attention over its layers, a *AttentionResidual, sees no tokens that a rule could count.
-    named = [m for m in model.modules() if re.search("Attention(?!Residual)", type(m).__name__)]
-    found = [m for m in named if not any("Attention" in type(c).__name__ for c in m.modules() if c is not m)]
-    if not found:
+    candidates = [m for m in model.modules() if re.search("Attention(?!Residual)", type(m).__name__)]
+    innermost = [m for m in candidates if not any("Attention" in type(c).__name__ for c in m.modules() if c is not m)]
+    if not innermost:
         raise ValueError(f"[isentrope.hf] the model must have attention modules; got {type(model).__name__}")
     owners = {module: owner for owner in model.modules() if isinstance(owner, PreTrainedModel) for module in owner.modules()}
-    using = [m for m in found if _uses_isentrope(m, owners.get(m))]
+    using = [m for m in innermost if _uses_isentrope(m, owners.get(m))]
     if not using:
         raise ValueError(
             f"[isentrope.hf] the model must have a replaceable attention; got {type(model).__name__}, whose "
-            f"{type(found[0]).__name__} computes its own"
+            f"{type(innermost[0]).__name__} computes its own"
         )
     return using
 
@@ -95,11 +95,11 @@ def model_rule(model: nn.Module) -> ModelRule:
     ValueError if the configuration has impossible values.
     """
     config = config_of(model).get_text_config()
-    found = json.loads(CHECKED.model_scale(json.dumps(config.to_dict(), default=str)))
-    rule, known = ScaleRule(found["rule"]), found["known"]
-    stretched = any("rope_type" in key or key.endswith(".type") for key in found["keys"])
+    scale = json.loads(CHECKED.model_scale(json.dumps(config.to_dict(), default=str)))
+    rule, known = ScaleRule(scale["rule"]), scale["known"]
+    stretched = any("rope_type" in key or key.endswith(".type") for key in scale["keys"])
     by_length = stretched or CHECKED.rule_reads_length(rule.text)
-    return ModelRule(rule if known else None, found["layers"], found["keys"], found["notes"], by_length, known)
+    return ModelRule(rule if known else None, scale["layers"], scale["keys"], scale["notes"], by_length, known)
 
 
 def _indices(layers: Iterable[int]) -> list[int]:
@@ -150,33 +150,33 @@ def _family(model: nn.Module) -> str | None:
 
 
 def _counts_total(rule: ScaleRule) -> bool:
-    found = json.loads(rule.to_json())
-    return any(term.get("length") == "total" for term in found.get("product", [found]))
+    parsed = json.loads(rule.to_json())
+    return any(term.get("length") == "total" for term in parsed.get("product", [parsed]))
 
 
 def assign_rule(model: nn.Module, rule: ScaleRule | None, layers: Iterable[int] | None, force: bool) -> list[nn.Module]:
     """Sets rules like `set_rule`, without warnings. Returns the selected layers."""
-    found = attentions(model)
-    chosen = range(len(found)) if layers is None else _indices(layers)
+    modules = attentions(model)
+    chosen = range(len(modules)) if layers is None else _indices(layers)
     for index in chosen:
-        if not 0 <= index < len(found):
-            raise ValueError(f"[set_rule] layers must be at least 0 and below {len(found)}; got {index}")
+        if not 0 <= index < len(modules):
+            raise ValueError(f"[set_rule] layers must be at least 0 and below {len(modules)}; got {index}")
     if rule is not None:
         CHECKED.rule_text(rule_text(rule, 1.0))  # raises for rules whose own scale cannot be replaced by the model's
-        own = model_rule(model)
-        if own.by_length and not force:
+        own_rule = model_rule(model)
+        if own_rule.by_length and not force:
             raise ValueError(
                 f"[set_rule] the model must not scale by length already; got "
-                f"{repr(own.rule.text) if own.rule else 'a family that is not known'} with "
-                f"{', '.join(own.keys)} (force=True applies both)"
+                f"{repr(own_rule.rule.text) if own_rule.rule else 'a family that is not known'} with "
+                f"{', '.join(own_rule.keys)} (force=True applies both)"
             )
-        _check_heads(rule, [found[index] for index in chosen])
+        _check_heads(rule, [modules[index] for index in chosen])
     for index in chosen:
-        setattr(found[index], RULE, rule or "standard")
-        setattr(found[index], READS_POSITION, rule is not None and CHECKED.rule_reads_position(rule.text))
-    rules = (getattr(module, RULE, "standard") for module in found)
+        setattr(modules[index], RULE, rule or "standard")
+        setattr(modules[index], READS_POSITION, rule is not None and CHECKED.rule_reads_position(rule.text))
+    rules = (getattr(module, RULE, "standard") for module in modules)
     saved_rules.write(model, [None if rule == "standard" else rule.text for rule in rules])
-    return [found[index] for index in chosen]
+    return [modules[index] for index in chosen]
 
 
 def _heads_of(layer: nn.Module) -> int | None:

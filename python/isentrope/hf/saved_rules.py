@@ -31,18 +31,18 @@ def read(model: PreTrainedModel) -> dict[str, list[int] | None]:
 
     Raises ValueError if the key holds anything else.
     """
-    found = getattr(model.config, KEY, None)
-    if found is None:
+    saved = getattr(model.config, KEY, None)
+    if saved is None:
         return {}
-    if isinstance(found, str):
-        return {found: None}
+    if isinstance(saved, str):
+        return {saved: None}
     layers: dict[str, list[int] | None] = {}
     try:
-        for index, rule in found.items():
+        for index, rule in saved.items():
             layers.setdefault(rule, []).append(int(index))
     except (AttributeError, TypeError, ValueError):
         raise ValueError(
-            f"[isentrope.hf] {KEY} of the configuration must be a rule, or an object of rules by layer; got {found!r}"
+            f"[isentrope.hf] {KEY} of the configuration must be a rule, or an object of rules by layer; got {saved!r}"
         ) from None
     return layers
 

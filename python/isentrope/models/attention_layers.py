@@ -39,15 +39,15 @@ def recognised(module: nn.Module) -> Projections | None:
 
 def unknown_attentions(model: nn.Module, known: Iterable[str]) -> list[str]:
     """Returns the names of modules whose class says attention and that have matrices, but no known module in or around them."""
-    found: list[str] = []
+    unknown: list[str] = []
     for name, module in reversed(list(model.named_modules())):  # inner modules first
-        related = (*known, *found)
+        related = (*known, *unknown)
         kind = type(module).__name__
-        named = "attention" in kind.lower() and not _WITHOUT_LOGITS.search(kind)
-        if named and any(parameter.dim() > 1 for parameter in module.parameters()):
+        looks_like_attention = "attention" in kind.lower() and not _WITHOUT_LOGITS.search(kind)
+        if looks_like_attention and any(parameter.dim() > 1 for parameter in module.parameters()):
             if not any(_contains(name, other) or _contains(other, name) for other in related):
-                found.append(name)
-    return found[::-1]
+                unknown.append(name)
+    return unknown[::-1]
 
 
 def _contains(outer: str, inner: str) -> bool:

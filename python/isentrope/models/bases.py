@@ -105,19 +105,19 @@ def bases(
         if progress is not None:
             progress("layer", done + 1, len(layers))
     slope, log_c = torch.stack(based, 1), torch.tensor(TRIED, dtype=torch.float64).log()
-    own = _crossing(slope, log_c).exp()
+    per_head = _crossing(slope, log_c).exp()
     common = _crossing(slope.mean((1, 2), keepdim=True), log_c).exp()
     line = _crossing(torch.stack(lined, 1), torch.tensor(LINES, dtype=torch.float64))
-    published = torch.full_like(own, 1 / math.log(512))
+    published = torch.full_like(per_head, 1 / math.log(512))
     entropy = {
         "standard": torch.stack([_entropy(layer, ScaleRule()) for layer in shown], 1),
         "base 512": _shown(shown, published, _based),
-        "one base": _shown(shown, common.expand_as(own), _based),
-        "a base per head": _shown(shown, own, _based),
+        "one base": _shown(shown, common.expand_as(per_head), _based),
+        "a base per head": _shown(shown, per_head, _based),
         "a line per head": _shown(shown, line, lambda a: _lined(a, middle)),
     }
     base_of_all = (1 / common).exp().item()
-    return Bases(layers, lengths, (1 / own).exp(), base_of_all, line, entropy, len(rows[::2]))
+    return Bases(layers, lengths, (1 / per_head).exp(), base_of_all, line, entropy, len(rows[::2]))
 
 
 def _based(c: float | list[float]) -> ScaleRule:
@@ -133,25 +133,25 @@ def _lined(a: float | list[float], middle: int) -> ScaleRule:
 
 def _rows_of(model: nn.Module, text: Tensor, lengths: list[int]) -> dict[int, _Rows]:
     """Returns the rows by layer, for layers whose rows see all earlier keys."""
-    found: dict[int, _Rows] = {}
+    rows_by_layer: dict[int, _Rows] = {}
 
     def keep(module: nn.Module, query: Tensor, key: Tensor, options: dict[str, Any]) -> None:
         if layer_type(module) in (None, "full_attention") and getattr(module, "is_causal", True):
             queries = {n: query[:, :, n - ROWS : n].clone() for n in lengths}
-            given = {name: options[name] for name in ("scale", "soft_cap", "sinks")}
-            found[layers[id(module)]] = _Rows(queries, key[:, :, : lengths[-1]], given)
+            scaling = {name: options[name] for name in ("scale", "soft_cap", "sinks")}
+            rows_by_layer[layers[id(module)]] = _Rows(queries, key[:, :, : lengths[-1]], scaling)
 
     with hf.reading(model), observing(keep):
         layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
         model.base_model(input_ids=text[None, : lengths[-1]].to(model.device), use_cache=False)
-    if not found:
+    if not rows_by_layer:
         raise ValueError("[bases] the model must have causal layers without a window; got none")
-    return found
+    return rows_by_layer
 
 
 def _entropy(texts: list[_Rows], rule: ScaleRule) -> Tensor:
     """Returns the mean entropy over texts and rows, float64 [lengths, heads]."""
-    found = []
+    entropies = []
     for text in texts:
         by_length = []
         for n, queries in text.queries.items():
@@ -160,8 +160,8 @@ def _entropy(texts: list[_Rows], rule: ScaleRule) -> Tensor:
                 queries, keys, keys[..., :1], rule=rule, causal=True, return_stats=("entropy",), **text.options
             )
             by_length.append(statistics.entropy[0].double().mean(-1))
-        found.append(torch.stack(by_length))
-    return torch.stack(found).mean(0)
+        entropies.append(torch.stack(by_length))
+    return torch.stack(entropies).mean(0)
 
 
 def _slopes(texts: list[_Rows], rules: list[ScaleRule], lengths: list[int]) -> Tensor:
@@ -174,18 +174,18 @@ def _slopes(texts: list[_Rows], rules: list[ScaleRule], lengths: list[int]) -> T
 def _crossing(slope: Tensor, tried: Tensor) -> Tensor:
     """Returns the first number at which the slope [tried, ...] falls to 0, interpolated; NaN if there is none."""
     falls = (slope[:-1] > 0) & (slope[1:] <= 0)
-    at = falls.double().argmax(0, keepdim=True)
-    above, below = slope.gather(0, at), slope.gather(0, at + 1)
+    index = falls.double().argmax(0, keepdim=True)
+    above, below = slope.gather(0, index), slope.gather(0, index + 1)
     share = (above / (above - below)).squeeze(0)
-    at = at.squeeze(0)
-    return torch.where(falls.any(0), tried[at] + share * (tried[at + 1] - tried[at]), torch.nan)
+    index = index.squeeze(0)
+    return torch.where(falls.any(0), tried[index] + share * (tried[index + 1] - tried[index]), torch.nan)
 
 
 def _shown(texts: list[list[_Rows]], numbers: Tensor, law: Callable[[list[float]], ScaleRule]) -> Tensor:
     """Returns entropies [lengths, layers, heads] under a law with a number for each head; NaN for NaN."""
 
-    def under(own: Tensor, layer: list[_Rows]) -> Tensor:
-        known = own.nan_to_num(0.1)  # a valid number for rows whose result is dropped
-        return torch.where(own.isnan(), torch.nan, _entropy(layer, law(known.tolist())))
+    def under(numbers_of_layer: Tensor, layer: list[_Rows]) -> Tensor:
+        known = numbers_of_layer.nan_to_num(0.1)  # a valid number for rows whose result is dropped
+        return torch.where(numbers_of_layer.isnan(), torch.nan, _entropy(layer, law(known.tolist())))
 
     return torch.stack([under(own, layer) for own, layer in zip(numbers, texts)], 1)

@@ -120,14 +120,14 @@ def entropies(model: nn.Module, texts: Sequence[Tensor]) -> Entropies:
     Raises ValueError if the model computes NaN.
     """
     layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
-    found: dict[str, list[Tensor]] = {field.name: [] for field in fields(Entropies)}
+    by_field: dict[str, list[Tensor]] = {field.name: [] for field in fields(Entropies)}
     for tokens in texts:
         records = recorded("calibrate", model, tokens, ("entropy", "variance", "distance", "support"))
         of_layer = sorted(records, key=lambda record: layers[id(record.module)])
-        for name, columns in found.items():
+        for name, columns in by_field.items():
             values = torch.stack([_of_rows(name, record.statistics)[0] for record in of_layer]).double().cpu()
             columns.extend(block.mean(-1) for block in values.split(BLOCK, dim=-1))
-    return Entropies(**{name: torch.stack(columns) for name, columns in found.items()})
+    return Entropies(**{name: torch.stack(columns) for name, columns in by_field.items()})
 
 
 def _of_rows(name: str, statistics: Statistics) -> Tensor:
@@ -226,12 +226,12 @@ def calibrate(
             log_gains, steps, first, now = solve(model, texts, wanted, per, most_steps, progress)
             single = log_gains if per == "model" else solve(model, texts, wanted, "model", most_steps)[0]
             set_rules(model, None)
-    found = Calibration(
+    calibration = Calibration(
         stretch, trained, per, log_gains.mean().item(), log_gains, True, steps,
         wanted.mean(0), first.entropy.mean(0), now.entropy.mean(0), slopes(wanted, unstretched.log_n),
         unstretched.reach.mean(0), [],
     )  # fmt: skip
-    return _judged(model, found, single, passages, lengths, results, progress) if passages else found
+    return _judged(model, calibration, single, passages, lengths, results, progress) if passages else calibration
 
 
 def _check(model: nn.Module, texts: Sequence[Tensor], stretch: Stretch, per: str) -> None:
@@ -252,14 +252,14 @@ def _check(model: nn.Module, texts: Sequence[Tensor], stretch: Stretch, per: str
         )
 
 
-def methods_of(found: Calibration, single: Tensor) -> list[Method]:
+def methods_of(calibration: Calibration, single: Tensor) -> list[Method]:
     """Returns the methods: no gain, one gain, all gains if there are several, and YaRN's own."""
-    methods = [Method("no gain", found.rope), Method("one gain", found.rope, rules_of(single))]
-    if found.per != "model":
-        methods.append(Method(f"a gain per {found.per}", found.rope, rules_of(found.log_gains)))
-    if found.rope.kind == "yarn":
-        published = yarn_attention_factor(found.rope.factor) ** 2
-        methods.append(Method("YaRN's own gain", found.rope, [ScaleRule.scaled(round(published, 6))]))
+    methods = [Method("no gain", calibration.rope), Method("one gain", calibration.rope, rules_of(single))]
+    if calibration.per != "model":
+        methods.append(Method(f"a gain per {calibration.per}", calibration.rope, rules_of(calibration.log_gains)))
+    if calibration.rope.kind == "yarn":
+        published = yarn_attention_factor(calibration.rope.factor) ** 2
+        methods.append(Method("YaRN's own gain", calibration.rope, [ScaleRule.scaled(round(published, 6))]))
     return methods
 
 

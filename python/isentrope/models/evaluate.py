@@ -96,7 +96,7 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) 
     cache = DynamicCache(config=model.config)
     head = model.get_output_embeddings()
     memory = torch.empty(BLOCK, head.weight.shape[0], dtype=torch.float32, device=model.device)
-    found = []
+    chunks = []
     for start in range(0, tokens.numel() - 1, chunk):
         inputs = tokens[start : min(start + chunk, tokens.numel() - 1)]
         hidden = model.base_model(input_ids=inputs[None], past_key_values=cache, use_cache=True).last_hidden_state[0]
@@ -106,8 +106,8 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) 
         targets = tokens[start + 1 : start + 1 + inputs.numel()]
         for piece, target in zip(hidden[skipped:].split(BLOCK), targets[skipped:].split(BLOCK)):
             logits = memory[: target.numel()].copy_(_capped(model, head(piece)))
-            found.append(_cross_entropy_within(logits, target))
-    losses = torch.cat(found).cpu()
+            chunks.append(_cross_entropy_within(logits, target))
+    losses = torch.cat(chunks).cpu()
     if not losses.isfinite().all():
         wrong = int((~losses.isfinite()).nonzero()[0])
         raise ValueError(f"[losses] losses of the model must be finite; got {losses[wrong].item()} for token {first + wrong}")
@@ -231,7 +231,7 @@ def compare(
     results: Results, methods: Sequence[Method], passages: int, lengths: Sequence[int]
 ) -> list[Difference]:
     """Returns paired differences to the first method, bin by bin."""
-    found, blocks = [], _blocks(lengths)
+    differences, blocks = [], _blocks(lengths)
     for method in methods:
         of_method, first = (
             torch.tensor([results.get(name, i, blocks) for i in range(passages)], dtype=torch.float64)
@@ -240,13 +240,13 @@ def compare(
         for begin, end in zip(lengths, lengths[1:]):
             part = slice(begin // BLOCK - blocks.start, end // BLOCK - blocks.start)
             gap = of_method[:, part] - first[:, part]
-            found.append(
+            differences.append(
                 Difference(
                     method.name, begin, end, of_method[:, part].mean().item(), gap.mean().item(),
                     _standard_error(gap.flatten()), _standard_error(gap.mean(1)), passages,
                 )  # fmt: skip
             )
-    return found
+    return differences
 
 
 def _standard_error(values: Tensor) -> float:

@@ -61,13 +61,13 @@ class Inspection:
         return entropy.gather(-1, last).squeeze(-1), self.n_of_head.gather(-1, last).squeeze(-1)
 
     @staticmethod
-    def _where(found: Tensor) -> list[tuple[int, int]]:
-        return [(layer, head) for layer, head in found.nonzero().tolist()]
+    def _where(flags: Tensor) -> list[tuple[int, int]]:
+        return [(layer, head) for layer, head in flags.nonzero().tolist()]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain lists and numbers, with NaN as None, for `isentrope report`."""
-        own = {name: getattr(self, name) for name in ("model", "texts", "tokens", "edges", "n")}
-        return {"kind": "inspection", "version": 2} | own | {
+        summary = {name: getattr(self, name) for name in ("model", "texts", "tokens", "edges", "n")}
+        return {"kind": "inspection", "version": 2} | summary | {
             "rule": self.rule._asdict() | {"rule": self.rule.rule and self.rule.rule.text},
             "mean": {name: for_json(x) for name, x in self.mean.items()},
             "spread": {name: for_json(x) for name, x in self.spread.items()},
@@ -159,40 +159,40 @@ def recorded(function: str, model: nn.Module, tokens: Tensor, wanted: Sequence[s
 
 def _binned(records: Iterable[hf.Record], layers: dict[int, int], edges: list[int]) -> dict[str, Tensor]:
     """Returns the means of one text, float64 [layers, heads, bins], NaN for bins without rows."""
-    found: dict[str, list[Tensor]] = {name: [None] * len(layers) for name in (*QUANTITIES, "n")}
+    by_quantity: dict[str, list[Tensor]] = {name: [None] * len(layers) for name in (*QUANTITIES, "n")}
     limits = torch.tensor(edges[1:-1])
     for module, s in records:
         s = Statistics(*(None if x is None else x.cpu() for x in s))
         index = torch.bucketize(s.support[0], limits, right=True)
         count = torch.zeros(index.shape[0], len(edges) - 1, dtype=torch.float64)
         count.scatter_add_(1, index, (s.support[0] > 0).double())
-        for name in found:
+        for name in by_quantity:
             values = s.support.float() if name == "n" else getattr(s, name)
             total = torch.zeros_like(count).scatter_add_(1, index, torch.where(s.support > 0, values, 0)[0].double())
-            found[name][layers[id(module)]] = total / count
-    return {name: torch.stack([x for x in column if x is not None]) for name, column in found.items()}
+            by_quantity[name][layers[id(module)]] = total / count
+    return {name: torch.stack([x for x in column if x is not None]) for name, column in by_quantity.items()}
 
 
 def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_text: list[dict]) -> Inspection:
     n_of_head = torch.stack([x["n"] for x in by_text]).nanmean(0)
     n = n_of_head.nanmean((0, 1))
-    kept = [i for i, value in enumerate(n.tolist()) if not math.isnan(value)]
+    filled = [i for i, value in enumerate(n.tolist()) if not math.isnan(value)]
     mean, spread = {}, {}
     for name in QUANTITIES:
-        values = torch.stack([x[name] for x in by_text])[..., kept]
+        values = torch.stack([x[name] for x in by_text])[..., filled]
         mean[name] = values.nanmean(0)
         count = (~values.isnan()).sum(0)
         squares = (values - mean[name]).square().nansum(0)
         spread[name] = torch.where(count > 1, (squares / (count - 1)).sqrt(), torch.nan)
-    n = [n[i].item() for i in kept]
+    n = [n[i].item() for i in filled]
     return Inspection(
         model=getattr(model.config, "_name_or_path", "") or type(model).__name__,
         rule=hf.model_rule(model),
         texts=len(sequences),
         tokens=sum(x.numel() for x in sequences),
-        edges=[edges[i] for i in kept] + [edges[kept[-1] + 1]],
+        edges=[edges[i] for i in filled] + [edges[filled[-1] + 1]],
         n=n,
-        n_of_head=n_of_head[..., kept],
+        n_of_head=n_of_head[..., filled],
         mean=mean,
         spread=spread,
         suggestion=_suggestion(n, mean),
@@ -208,10 +208,10 @@ def _suggestion(n: list[float], mean: dict[str, Tensor]) -> ScaleRule | None:
     """
     entropy, variance = (mean[name].nanmean((0, 1)) for name in ("entropy", "variance"))
     factor = ((entropy - entropy[-1]) / variance.clamp(min=1e-6)).clamp(-1, 1).exp()
-    kept = torch.tensor([value >= 8 for value in n])
-    if kept.sum() < 2:
+    long_enough = torch.tensor([value >= 8 for value in n])
+    if long_enough.sum() < 2:
         return None
-    x = torch.tensor(n, dtype=torch.float64).log()[kept]
+    x = torch.tensor(n, dtype=torch.float64).log()[long_enough]
     lines = torch.stack([x, torch.ones_like(x)], 1)
-    slope, offset = torch.linalg.lstsq(lines, factor[kept, None]).solution[:, 0].tolist()
+    slope, offset = torch.linalg.lstsq(lines, factor[long_enough, None]).solution[:, 0].tolist()
     return ScaleRule.ssmax(s=round(slope, 4), b=round(offset, 4))

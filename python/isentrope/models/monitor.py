@@ -121,17 +121,17 @@ class Monitor:
         if not watched:
             yield
             return
-        found: dict[str, Statistics] = {}
+        by_layer: dict[str, Statistics] = {}
         with _callers(self._model) as callers, _intercepted_sdpa():
-            with listening(_ASKED, lambda statistics: found.setdefault(callers[-1], statistics)):
+            with listening(_ASKED, lambda statistics: by_layer.setdefault(callers[-1], statistics)):
                 yield
-        found.pop(_STRANGER, None)
-        if not found:
+        by_layer.pop(_STRANGER, None)
+        if not by_layer:
             raise ValueError(
                 "[Monitor.watch] the model must call isentrope's attention or torch's scaled_dot_product_attention, outside of "
                 'compiled code; got neither: load transformers models with attn_implementation="isentrope" or "sdpa"'
             )
-        self.latest = _reading(found)
+        self.latest = _reading(by_layer)
 
 
 _STRANGER = "\0"  # a module of another model, or no module
@@ -164,12 +164,12 @@ _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "s
 def _torchs_and_seen(*args: Any, **options: Any) -> Tensor:
     output = _torchs_own(*args, **options)
     if not torch.compiler.is_compiling():
-        given = {**dict(zip(_ARGUMENTS, args)), **options, "dropout_p": 0.0}
-        value = given["value"]
+        arguments = {**dict(zip(_ARGUMENTS, args)), **options, "dropout_p": 0.0}
+        value = arguments["value"]
         if value.is_cpu and not value.is_nested:
-            given["value"] = value[..., :1]  # statistics do not depend on values
+            arguments["value"] = value[..., :1]  # statistics do not depend on values
         with torch.no_grad():
-            under_rule(active_rule(given["query"]), **given)
+            under_rule(active_rule(arguments["query"]), **arguments)
     return output
 
 
@@ -185,11 +185,11 @@ def _intercepted_sdpa() -> Iterator[None]:
 
 
 @torch.no_grad()
-def _reading(found: dict[str, Statistics]) -> Reading:
-    layers = [_of_heads(statistics) for statistics in found.values()]
+def _reading(by_layer: dict[str, Statistics]) -> Reading:
+    layers = [_of_heads(statistics) for statistics in by_layer.values()]
     most = max(layer.shape[1] for layer in layers)
     padded = [functional.pad(layer, (0, most - layer.shape[1]), value=torch.nan) for layer in layers]
-    return Reading(*torch.stack(padded, 1), names=tuple(found))
+    return Reading(*torch.stack(padded, 1), names=tuple(by_layer))
 
 
 def _of_heads(statistics: Statistics) -> Tensor:

@@ -40,7 +40,7 @@ class Part:
 
     def parameters(self) -> list[tuple[Tensor, int]]:
         """Returns the tensors to scale, with their dimensions of rows. Raises ValueError unless all are parameters."""
-        found = []
+        pairs = []
         for name in self.names:
             tensor = getattr(self.module, name)
             if tensor is None:
@@ -56,8 +56,8 @@ class Part:
                     f"[QKClip] {name} of {type(self.module).__name__} must have {len(self.head)} rows; got "
                     f"{list(tensor.shape)}: shards must be DTensors, as those of fully_shard and parallelize_module are"
                 )
-            found.append((tensor, axis))
-        return found
+            pairs.append((tensor, axis))
+        return pairs
 
     def trains(self) -> bool:
         """Returns whether a tensor to scale, or an adapter inside the layer, has a gradient."""
@@ -125,9 +125,9 @@ def separate(q: nn.Module, k: nn.Module, head_dim: int) -> Projections:
     Biases are scaled too. Raises ValueError if the rows are not whole heads, or kv_heads does not divide heads.
     """
     heads, kv_heads = (_heads(layer, head_dim) for layer in (q, k))
-    own = _own_keys(heads, kv_heads)
-    parts = [of_rows(q, [(head, head_dim, 0.5 if own else 1.0) for head in range(heads)])]
-    if own:
+    has_own_keys = _own_keys(heads, kv_heads)
+    parts = [of_rows(q, [(head, head_dim, 0.5 if has_own_keys else 1.0) for head in range(heads)])]
+    if has_own_keys:
         parts.append(of_rows(k, [(head, head_dim, 0.5) for head in range(heads)]))
     return Projections(heads, parts)
 
@@ -147,9 +147,9 @@ def fused(
     if kv_heads is None:
         kv_heads = all_heads // 3
     heads = all_heads - 2 * kv_heads
-    own = _own_keys(heads, kv_heads)
-    of_queries = [(head, head_dim, 0.5 if own else 1.0) for head in range(heads)]
-    of_keys = [(head * (heads // kv_heads), head_dim, 0.5 if own else 0.0) for head in range(kv_heads)]
+    has_own_keys = _own_keys(heads, kv_heads)
+    of_queries = [(head, head_dim, 0.5 if has_own_keys else 1.0) for head in range(heads)]
+    of_keys = [(head * (heads // kv_heads), head_dim, 0.5 if has_own_keys else 0.0) for head in range(kv_heads)]
     of_values = [(head, head_dim, 0.0) for head in range(kv_heads)]
     if by_head:
         group = heads // kv_heads

@@ -261,8 +261,8 @@ _readers = 0
 def _torchs_function(*args: Any, **options: Any) -> Tensor:
     if running.maxima is None:
         return _torchs_own(*args, **options)
-    given = {**dict(zip(("dropout_p", "is_causal", "scale", "enable_gqa"), args[4:])), **options}
-    return under_rule(active_rule(args[0] if args else options["query"]), *args[:4], **given)
+    arguments = {**dict(zip(("dropout_p", "is_causal", "scale", "enable_gqa"), args[4:])), **options}
+    return under_rule(active_rule(args[0] if args else options["query"]), *args[:4], **arguments)
 
 
 def _read_torchs_function() -> None:
@@ -300,10 +300,10 @@ def callback(tau: float = 100.0, **options: Any) -> Any:
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict | None = None, **_: Any) -> None:
             if logs is not None and self.clip is not None:
-                found = self.clip.summary()
-                logs.update(found)
+                summary = self.clip.summary()
+                logs.update(summary)
                 if state.log_history:
-                    state.log_history[-1].update(found)
+                    state.log_history[-1].update(summary)
 
         def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             self.clip.remove()

@@ -89,8 +89,8 @@ def retrieval(model: nn.Module, questions: Prompt, chunk: int = 1024) -> list[fl
     check_tokens("retrieval", "tokens", questions.tokens)
     answers = _checked_answers(questions)
     first = min(answer.start for answer in answers) + 1
-    found = losses(model, questions.tokens, chunk, first)
-    return [found[answer.start + 1 - first : answer.stop + 1 - first].mean().item() for answer in answers]
+    token_losses = losses(model, questions.tokens, chunk, first)
+    return [token_losses[answer.start + 1 - first : answer.stop + 1 - first].mean().item() for answer in answers]
 
 
 def _checked_answers(questions: Prompt) -> list[slice]:

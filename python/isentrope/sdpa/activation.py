@@ -122,10 +122,10 @@ def _kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor]) -> tup
             passed = (grad_out, q, k, v, out, lse, dropout_p, is_causal)
             return own_backward.call_boxed(_KEYS, *passed, attn_mask=attn_mask, scale=scale)
         call = _call(text, q, k, v, is_causal, attn_mask, scale)
-        found = CHECKED.attention_backward(
+        gradients = CHECKED.attention_backward(
             *call, LSE, out, lse.contiguous()[None], grad_out, None, False, False, False, False
         )
-        return tuple(_heads_inside(gradient) for gradient in found[:3])
+        return tuple(_heads_inside(gradient) for gradient in gradients[:3])
 
     def composed(
         q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, dropout_mask=None, *, scale=None, enable_gqa=False
@@ -201,16 +201,16 @@ def _layout_of_outputs() -> Callable[[Tensor, Tensor], Tensor]:
     packed = torch.empty((2, 5, 3, 3, 7), device="meta").unbind(2)[0].transpose(1, 2)
     queries = [torch.empty((2, 3, 5, 7), device="meta"), _heads_inside(packed), packed]
     forward, backward = (getattr(torch.ops.aten, name) for name in (_FORWARD, _BACKWARD))
-    found: list[tuple[Tensor, Tensor]] = []
+    outputs: list[tuple[Tensor, Tensor]] = []
     for q in queries:
         output, lse = forward(q, q, q)
         gradients = backward(output, q, q, q, output, lse, 0.0, False)
         if any(x.stride() != _heads_inside(x).stride() for x in (lse, *gradients)):
             break
-        found.append((q, output))
+        outputs.append((q, output))
     else:
         for layout in (laid_out_as, lambda _, output: _heads_inside(output)):
-            if all(layout(q, torch.empty_like(output)).stride() == output.stride() for q, output in found):
+            if all(layout(q, torch.empty_like(output)).stride() == output.stride() for q, output in outputs):
                 return layout
     raise RuntimeError(
         f"[sdpa.activate] torch must return one of the known strides from its kernels; got torch {torch.__version__}: "

@@ -77,8 +77,8 @@ class FlashOperators:
         call = self._call(q, k, v, cum_q, cum_k, is_causal, scale, window, dropout_p, seed)
         statistics = lse.contiguous().view(1, *call.q.shape[:3])
         forward = _heads_outside(out, cum_q), statistics, _heads_outside(grad_out, cum_q)
-        found = CHECKED.attention_backward(*call, LSE, *forward, None, False, False, False, False)
-        return tuple(_as_given(gradient, x, cum_q) for gradient, x in zip(found[:3], (q, k, v), strict=True))
+        gradients = CHECKED.attention_backward(*call, LSE, *forward, None, False, False, False, False)
+        return tuple(_as_given(gradient, x, cum_q) for gradient, x in zip(gradients[:3], (q, k, v), strict=True))
 
     def _dense_forward(
         self, q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, is_causal: bool = False,

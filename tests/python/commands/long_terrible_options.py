@@ -38,17 +38,17 @@ def isentrope(command, *arguments):
 
 def numeric_options(command):
     """Returns the options that take a number according to the help, and those of `LISTS`."""
-    found = re.findall(r"^ +(?:-\w,)?(--[\w-]+) (\w+)", isentrope(command, "--help").stdout, re.M)
-    return [name for name, kind in found if kind in ("INT", "UINT", "FLOAT") or name in LISTS]
+    options = re.findall(r"^ +(?:-\w,)?(--[\w-]+) (\w+)", isentrope(command, "--help").stdout, re.M)
+    return [name for name, kind in options if kind in ("INT", "UINT", "FLOAT") or name in LISTS]
 
 
 def replaced(arguments, option, value):
     """Returns the arguments with this option in place of an earlier value."""
-    kept = list(arguments)
-    if option in kept:
-        at = kept.index(option)
-        del kept[at : at + 2]
-    return [*kept, f"{option}={value}"]  # one word, so that a minus sign begins no option
+    changed = list(arguments)
+    if option in changed:
+        index = changed.index(option)
+        del changed[index : index + 2]
+    return [*changed, f"{option}={value}"]  # one word, so that a minus sign begins no option
 
 
 def complaint(option, done):

@@ -40,15 +40,15 @@ LOADERS = [pytest.param(name, marks=pytest.mark.long) for name in READERS]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def model_folder(tmp_path_factory):
     plain = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**tiny_model.CONFIG, max_position_embeddings=512))
     return tiny_model.save(plain, tmp_path_factory.mktemp("made"), words=2600)
 
 
 @pytest.fixture
-def folder(made, tmp_path):
+def folder(model_folder, tmp_path):
     """Returns a folder with a model and a text, which tests may damage."""
-    return shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return shutil.copytree(model_folder, tmp_path, dirs_exist_ok=True)
 
 
 def ordinary(name, folder):
@@ -107,8 +107,8 @@ def test_results_go_into_pipes_and_behind_what_is_there(name, folder):
     (folder / "page.html").write_text("before\n")
     result = shell(f'"$@" 3>> {folder}/page.html | cat', name, *ordinary(name, folder), "--json", "/dev/stdout",
                    PAGE[name], "/dev/fd/3")  # fmt: skip
-    *told, found = result.stdout.splitlines()
-    assert told and json.loads(found)["text"] == "text.txt", result.stderr
+    *table, document = result.stdout.splitlines()
+    assert table and json.loads(document)["text"] == "text.txt", result.stderr
     page = (folder / "page.html").read_text()
     assert page.startswith("before\n<!") and page.endswith("</html>\n")
 
@@ -150,14 +150,14 @@ def test_without_the_program_that_makes_pages_nothing_is_run(name, folder, monke
 
 @every_reader
 def test_weights_that_are_nan_are_named(name, folder):
-    made = hf.AutoModelForCausalLM.from_pretrained(folder / "tiny")
-    made.model.layers[1].self_attn.q_proj.weight.data[0, 0] = torch.nan
-    made.save_pretrained(folder / "tiny")
+    llama = hf.AutoModelForCausalLM.from_pretrained(folder / "tiny")
+    llama.model.layers[1].self_attn.q_proj.weight.data[0, 0] = torch.nan
+    llama.save_pretrained(folder / "tiny")
     refused(name, command(name, *ordinary(name, folder)), "must be finite; got ")
     if name != "evaluate":  # it measures losses
         with pytest.raises(ValueError, match="the model's attention must be finite; got NaN in call 2 of 2"):
             tokens = [torch.arange(300) % 61]
-            isentrope.inspect(made, tokens) if name == "inspect" else isentrope.calibrate(made, tokens, rope="yarn:4")
+            isentrope.inspect(llama, tokens) if name == "inspect" else isentrope.calibrate(llama, tokens, rope="yarn:4")
 
 
 def _cut(path):
@@ -206,9 +206,9 @@ def test_code_that_a_model_brings_is_refused_without_a_question(name, folder, mo
 
 @every_reader
 def test_a_token_beyond_the_vocabulary(name, folder):
-    made = hf.AutoModelForCausalLM.from_pretrained(folder / "tiny")
-    made.resize_token_embeddings(20)
-    made.save_pretrained(folder / "tiny")
+    llama = hf.AutoModelForCausalLM.from_pretrained(folder / "tiny")
+    llama.resize_token_embeddings(20)
+    llama.save_pretrained(folder / "tiny")
     refused(name, command(name, *ordinary(name, folder)), "must be tokens of the model's vocabulary, 0 to 19; got")
 
 

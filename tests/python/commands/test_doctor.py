@@ -22,8 +22,8 @@ def test_it_runs_as_a_subcommand():
 
 
 def test_a_check_that_fails_is_its_exit_status(capsys, monkeypatch):
-    found = {"problems": 100, "targets": {"AVX2": 3.0, "SSE4": 0.2}, "outcomes": {"PASSED": 199, "FAILED": 1}}
-    monkeypatch.setattr(doctor, "_check", lambda seconds: found)
+    check = {"problems": 100, "targets": {"AVX2": 3.0, "SSE4": 0.2}, "outcomes": {"PASSED": 199, "FAILED": 1}}
+    monkeypatch.setattr(doctor, "_check", lambda seconds: check)
     assert doctor.main([]) == 1
     assert "1 of them outside their error budget (at most 3.00 of it)" in capsys.readouterr().out
 

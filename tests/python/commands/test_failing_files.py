@@ -104,36 +104,36 @@ def test_trainings(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def model_folder(tmp_path_factory):
     return tiny_model.save(tiny_model.model(), tmp_path_factory.mktemp("made"), words=2600)
 
 
-def of_commands(name, made, *options):
+def of_commands(name, model_folder, *options):
     def arguments(folder):
-        named = [folder / option[1:] if str(option).startswith("@") else option for option in options]
-        return tiny_model.process(name, made / "tiny", "--text", made / "text.txt", *named)
+        paths = [folder / option[1:] if str(option).startswith("@") else option for option in options]
+        return tiny_model.process(name, model_folder / "tiny", "--text", model_folder / "text.txt", *paths)
 
     return arguments
 
 
 @pytest.mark.long
-def test_inspect(made, tmp_path):
+def test_inspect(model_folder, tmp_path):
     options = ["--texts", 1, "--max-length", 8, "--json", "@result.json", "--output", "@page.html"]
-    check(of_commands("inspect", made, *options), tmp_path, lambda call: call[0] in ("write", "rename"))
+    check(of_commands("inspect", model_folder, *options), tmp_path, lambda call: call[0] in ("write", "rename"))
 
 
 @pytest.mark.long
-def test_calibrate(made, tmp_path):
+def test_calibrate(model_folder, tmp_path):
     options = ["--rope", "yarn:4", "--texts", 1, "--length", 256, "--passages", 1, "--lengths", 512, 1024, "--output",
                "@rule.json", "--report", "@page.html"]  # fmt: skip
-    check(of_commands("calibrate", made, *options), tmp_path, lambda call: call[0] in ("write", "rename"))
+    check(of_commands("calibrate", model_folder, *options), tmp_path, lambda call: call[0] in ("write", "rename"))
 
 
 @pytest.mark.long
-def test_evaluate(made, tmp_path):
+def test_evaluate(model_folder, tmp_path):
     options = ["--rules", "standard", "scaled(1.1)", "--passages", 1, "--lengths", 0, 256, "--resume", "@kept.jsonl",
                "--json", "@result.json"]  # fmt: skip
-    check(of_commands("evaluate", made, *options), tmp_path, old=None)
+    check(of_commands("evaluate", model_folder, *options), tmp_path, old=None)
 
 
 BENCH = Path(__file__).parents[3] / "bench"
@@ -144,8 +144,8 @@ run.write(sys.executable, options, '{"kind": "bench"}')"""
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("of, statements, old", [("calibration", KEPT, None), ("", MEASURED, "old\n")])
-def test_measurements(of, statements, old, tmp_path):
-    program = f"import os, pathlib, sys; sys.path.insert(0, {str(BENCH / of)!r})\n{statements}"
+@pytest.mark.parametrize("subfolder, statements, old", [("calibration", KEPT, None), ("", MEASURED, "old\n")])
+def test_measurements(subfolder, statements, old, tmp_path):
+    program = f"import os, pathlib, sys; sys.path.insert(0, {str(BENCH / subfolder)!r})\n{statements}"
     command = lambda folder: [sys.executable, "-c", program, folder]  # noqa: E731
     check(command, tmp_path, lambda call: call[0] in ("write", "fsync", "rename"), old, status=1)

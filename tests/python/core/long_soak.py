@@ -34,9 +34,9 @@ def wide(x):
 
 
 def tensors(dtype, seed, queries=40, keys=53, grad=False):
-    made = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     shapes = (2, 4, queries, 16), (2, 2, keys, 16), (2, 2, keys, 24)
-    return [torch.randn(shape, generator=made, dtype=torch.float64).to(dtype).requires_grad_(grad) for shape in shapes]
+    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_(grad) for shape in shapes]
 
 
 def with_statistics(q, k, v, options, call=isentrope.attention):

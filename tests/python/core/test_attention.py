@@ -220,8 +220,8 @@ def test_a_negative_scale_is_that_of_turned_queries(rule, dtype):
 
     got, want = results(q, -0.3), results(-q, 0.3)
     of_q, of_lambda = 1 + len(STATISTICS), 1 + [statistic["name"] for statistic in STATISTICS].index("lambda_")
-    for at, (a, b) in enumerate(zip(got, want)):
-        torch.testing.assert_close(a, -b if at in (of_q, of_lambda) else b)
+    for index, (a, b) in enumerate(zip(got, want)):
+        torch.testing.assert_close(a, -b if index in (of_q, of_lambda) else b)
 
 
 def test_n_is_what_the_row_sees_by_default():

@@ -97,14 +97,14 @@ def test_checkpoints_repeat_the_mask(reentrant):
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
 def test_compiled_calls_draw_and_repeat_the_mask(backend):
     torch._dynamo.reset()
-    kept = []
+    masks = []
 
     def run(f, *x):
-        kept.append(torch.compile(f, fullgraph=True, backend=backend))
-        return kept[0](*x)
+        masks.append(torch.compile(f, fullgraph=True, backend=backend))
+        return masks[0](*x)
 
     first = gradient_follows(run)
-    assert not torch.equal(kept[0](*flat()), first)
+    assert not torch.equal(masks[0](*flat()), first)
     torch._dynamo.reset()
     if backend != "eager":  # eager mode does not repeat torch's own mask either
         gradient_follows(lambda f, *x: torch.compile(lambda *y: checkpoint(f, *y, use_reentrant=False), backend=backend)(*x))

@@ -205,10 +205,10 @@ def test_what_the_library_refuses_is_a_value_error_under_every_torch(way, error,
     def refuses(*_):
         raise error from KeyError("why")  # form of the error from torch 2.15 on
 
-    with pytest.raises(kind) as found:
+    with pytest.raises(kind) as raised:
         way(refuses)(1, 2)
-    assert str(found.value) == str(error) and type(found.value) is kind
-    assert kind is ValueError or isinstance(found.value.__cause__, KeyError)
+    assert str(raised.value) == str(error) and type(raised.value) is kind
+    assert kind is ValueError or isinstance(raised.value.__cause__, KeyError)
 
 
 def _wrong():

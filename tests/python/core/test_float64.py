@@ -157,8 +157,8 @@ for _ in range(3):
     isentrope.attention(q, q, q)
 isentrope.attention(q.float(), q.float(), q.float())
 """
-    found = subprocess.run([sys.executable, "-W", "always", "-c", program], capture_output=True, text=True, check=True)
-    assert found.stderr.count("float64 is computed by the reference") == 1 and "<string>:5" in found.stderr
+    result = subprocess.run([sys.executable, "-W", "always", "-c", program], capture_output=True, text=True, check=True)
+    assert result.stderr.count("float64 is computed by the reference") == 1 and "<string>:5" in result.stderr
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         isentrope.attention(*(x.float() for x in tensors()))

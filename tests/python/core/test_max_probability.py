@@ -39,17 +39,17 @@ def test_it_is_the_largest_of_the_softmax_and_so_is_its_gradient(way):
     """For separated logits, in float64 and, with another implementation, in float32."""
     leaves, options = inputs(), options_of(way)
     statistics = isentrope.attention(*leaves, return_stats=("lse", "max_logit"), **options)[1]
-    found = mass(leaves, **options)
-    torch.testing.assert_close(found, (statistics.max_logit - statistics.lse).exp())
-    upstream = torch.randn(found.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
-    want = torch.autograd.grad((found * upstream).sum(), leaves[:2])
+    masses = mass(leaves, **options)
+    torch.testing.assert_close(masses, (statistics.max_logit - statistics.lse).exp())
+    upstream = torch.randn(masses.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+    want = torch.autograd.grad((masses * upstream).sum(), leaves[:2])
     step = 1e-6 * torch.randn(leaves[1].shape, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
     up, down = (mass([leaves[0], leaves[1] + s * step, leaves[2]], **options) for s in (1, -1))
     torch.testing.assert_close((want[1] * step).sum(), ((up - down) * upstream).sum() / 2, rtol=1e-6, atol=1e-12)
 
     floats = [x.detach().float().requires_grad_() for x in leaves]
     got = mass(floats, **{name: x.float() if isinstance(x, torch.Tensor) else x for name, x in options.items()})
-    torch.testing.assert_close(got.double(), found, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(got.double(), masses, rtol=1e-5, atol=1e-6)
     gradients = torch.autograd.grad((got * upstream).sum(), floats[:2])
     for a, b in zip(gradients, want):
         torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-5)
@@ -62,10 +62,10 @@ def test_of_several_largest_keys_the_first_takes_the_gradient(keys):
     k = torch.zeros(1, 1, keys, 16)
     k[0, 0, [keys // 2, keys - 1]] = 1.0
     k.requires_grad_()
-    found = mass([q, k, torch.ones(1, 1, keys, 16)], scale=1.0)
+    masses = mass([q, k, torch.ones(1, 1, keys, 16)], scale=1.0)
     p = 1 / (2 + (keys - 2) * torch.exp(torch.tensor(-16.0)))
-    torch.testing.assert_close(found, p.expand_as(found))
-    slope = torch.autograd.grad(found.sum(), k)[0][0, 0, :, 0] / 3
+    torch.testing.assert_close(masses, p.expand_as(masses))
+    slope = torch.autograd.grad(masses.sum(), k)[0][0, 0, :, 0] / 3
     torch.testing.assert_close(slope[keys // 2], p * (1 - p), rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(slope[keys - 1], -p * p, rtol=1e-4, atol=1e-6)
 

@@ -71,12 +71,12 @@ def test_gradients_are_the_same_to_the_bit(dtype, heads_inside, options, long_wa
 
 
 def test_some_gradients_alone():
-    for at in range(3):
+    for index in range(3):
         leaves = tensors()
-        leaves[at].requires_grad_()
-        (wanted,) = torch.autograd.grad(the_long_way(*leaves).sum(), leaves[at])
+        leaves[index].requires_grad_()
+        (wanted,) = torch.autograd.grad(the_long_way(*leaves).sum(), leaves[index])
         isentrope.attention(*leaves).sum().backward()
-        assert torch.equal(leaves[at].grad, wanted)
+        assert torch.equal(leaves[index].grad, wanted)
         assert [x.grad is None for x in leaves].count(True) == 2
 
 

@@ -72,9 +72,9 @@ def test_a_window_lies_around_the_diagonal_as_in_flash_attention(queries, keys, 
     """Keys i + keys - queries - left ... i + keys - queries + right, causal or not; (-1, 0) is causal."""
     q, k, v = torch.randn(1, 2, queries, 8), torch.randn(1, 2, keys, 8), torch.randn(1, 2, keys, 8)
     left, right = window
-    at = torch.arange(queries)[:, None] + keys - queries
+    positions = torch.arange(queries)[:, None] + keys - queries
     key = torch.arange(keys)
-    seen = (key <= at + (0 if causal else right)) & ((key >= at - left) | (left < 0))
+    seen = (key <= positions + (0 if causal else right)) & ((key >= positions - left) | (left < 0))
     got, s = isentrope.attention(q, k, v, rule=RULE, causal=causal, window_size=window, return_stats=("support",))
     assert torch.equal(s.support[0, 0], seen.sum(1))
     torch.testing.assert_close(got, isentrope.attention(q, k, v, rule=RULE, attn_mask=seen))
@@ -182,8 +182,8 @@ def test_merge_commutes_exactly_and_empty_rows_are_its_identity():
         assert torch.equal(one.output, other.output)
         assert all(torch.equal(m, n) for m, n in zip(one.statistics, other.statistics))
     nothing = AttentionState(*isentrope.attention(q, k[:, :, :0], v[:, :, :0], return_stats=True))
-    kept = isentrope.merge(nothing, a)
-    assert torch.equal(kept.output, a.output) and torch.equal(kept.statistics.entropy, a.statistics.entropy)
+    merged = isentrope.merge(nothing, a)
+    assert torch.equal(merged.output, a.output) and torch.equal(merged.statistics.entropy, a.statistics.entropy)
     twice = isentrope.merge(nothing, nothing)
     assert torch.equal(twice.output, nothing.output) and (twice.statistics.lse == -torch.inf).all()
 

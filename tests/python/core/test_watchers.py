@@ -103,8 +103,8 @@ def test_gradients_that_are_negated_lazily_or_zero_without_memory():
     q, k, v = (torch.randn(1, 2, 3, 4, requires_grad=True) for _ in range(3))
     upstream = torch.randn(1, 2, 3, 4)
 
-    def gradients(of):
-        return torch.autograd.grad(isentrope.attention(q, k, v), (q, k, v), of)
+    def gradients(upstream):
+        return torch.autograd.grad(isentrope.attention(q, k, v), (q, k, v), upstream)
 
     for ours, theirs in zip(gradients(torch._neg_view(upstream)), gradients(-upstream)):
         assert torch.equal(ours, theirs)
@@ -117,9 +117,9 @@ def test_gradients_of_a_batch_of_gradients():
     upstream = torch.randn(5, 1, 2, 3, 4)
     output = isentrope.attention(q, k, v)
     together = torch.autograd.grad(output, (q, k, v), upstream, retain_graph=True, is_grads_batched=True)
-    for at, of in enumerate(upstream):
-        for all_of_them, alone in zip(together, torch.autograd.grad(output, (q, k, v), of, retain_graph=True)):
-            torch.testing.assert_close(all_of_them[at], alone)
+    for index, one in enumerate(upstream):
+        for all_of_them, alone in zip(together, torch.autograd.grad(output, (q, k, v), one, retain_graph=True)):
+            torch.testing.assert_close(all_of_them[index], alone)
 
 
 def test_tensors_that_are_not_dense_are_refused():
@@ -150,4 +150,4 @@ def test_other_threads_go_on_meanwhile():
         other.join()
         torch.set_num_threads(threads)
     # Threads that woke up before or after the call do not count.
-    assert sum(begin < at < end for at in ticks) > 3
+    assert sum(begin < tick < end for tick in ticks) > 3

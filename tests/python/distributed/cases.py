@@ -26,8 +26,8 @@ def tensors(length: int, heads: int = 4, kv_heads: int = 2, dtype: torch.dtype =
 
 
 def rows_of(rank: int, ranks: int, length: int, layout: str) -> Tensor:
-    held = pieces(length, ranks, layout)[rank]
-    return torch.tensor([row for begin, end in held for row in range(begin, end)], dtype=torch.long)
+    ranges = pieces(length, ranks, layout)[rank]
+    return torch.tensor([row for begin, end in ranges for row in range(begin, end)], dtype=torch.long)
 
 
 def whole(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any], return_stats: Any = True) -> Any:
@@ -58,13 +58,13 @@ def compare(rank: int, ranks: int, length: int, way: dict[str, Any], options: di
     upstream = torch.randn(output.shape, generator=generator)
     slopes = {name: torch.randn(statistics.lse.shape, generator=generator) for name in WITH_GRADIENT}
 
-    def loss(output: Tensor, statistics: Statistics, at: Any) -> Tensor:
-        terms = [(getattr(statistics, name) * slope[:, :, at]).sum() for name, slope in slopes.items()]
-        return (output * upstream[:, :, at]).sum() + sum(terms)
+    def loss(output: Tensor, statistics: Statistics, local_rows: Any) -> Tensor:
+        terms = [(getattr(statistics, name) * slope[:, :, local_rows]).sum() for name, slope in slopes.items()]
+        return (output * upstream[:, :, local_rows]).sum() + sum(terms)
 
     rows = rows_of(rank, ranks, length, way.get("layout", "contiguous"))
     part = [x.detach()[:, :, rows].clone().requires_grad_() for x in inputs]
-    got, found = distributed.attention(*part, sequence_length=length, return_stats=True, **way, **options)
+    got, got_statistics = distributed.attention(*part, sequence_length=length, return_stats=True, **way, **options)
     where = f"rank {rank} of {ranks}, {length} rows, {way}, {options}"
     rounding = Rounding(inputs, weights(*inputs, options), statistics)
 
@@ -74,12 +74,12 @@ def compare(rank: int, ranks: int, length: int, way: dict[str, Any], options: di
         assert (off <= bound).all(), f"{name}, {where}: {(off / bound).max():.3g} times what rounding explains"
 
     same("output", got, output[:, :, rows], rounding.of_output()[:, :, rows])
-    assert "distance" in WITH_GRADIENT and all(x is not None for x in found), found
-    for name, a, b, bound in zip(statistics._fields, found, statistics, rounding.of_statistics()):
+    assert "distance" in WITH_GRADIENT and all(x is not None for x in got_statistics), got_statistics
+    for name, a, b, bound in zip(statistics._fields, got_statistics, statistics, rounding.of_statistics()):
         same(name, a, b[:, :, rows], bound[:, :, rows])
 
     want = torch.autograd.grad(loss(output, statistics, slice(None)), leaves)
-    gradients = list(torch.autograd.grad(loss(got, found, rows), part + leaves[3:]))
+    gradients = list(torch.autograd.grad(loss(got, got_statistics, rows), part + leaves[3:]))
     if sinks is not None:
         torch.distributed.all_reduce(gradients[3])
     bounds = rounding.of_gradients(upstream, slopes)

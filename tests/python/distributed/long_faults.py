@@ -88,20 +88,20 @@ def rank_of(rank, ranks, method, victim, what, at):
 
 def complaint(number):
     """Returns a description of a schedule's failure; None if all is well."""
-    made = schedule(number)
-    arguments = [made[name] for name in ("ranks", "method", "victim", "what", "at")]
-    for rank, (told, error) in enumerate(outcomes(made["ranks"], rank_of, *arguments, limit=LIMIT)):
-        is_victim = rank == made["victim"]
-        if is_victim and made["what"] == "killed":
+    chosen = schedule(number)
+    arguments = [chosen[name] for name in ("ranks", "method", "victim", "what", "at")]
+    for rank, (reported, error) in enumerate(outcomes(chosen["ranks"], rank_of, *arguments, limit=LIMIT)):
+        is_victim = rank == chosen["victim"]
+        if is_victim and chosen["what"] == "killed":
             good = error == "the process ended"
-        elif made["what"] == "late":
-            good = error is None and told is None
+        elif chosen["what"] == "late":
+            good = error is None and reported is None
         else:
             # A victim that continues after its sleep may find its messages waiting.
-            good = error is None and (is_victim if told is None else any(phase in told[0] for phase in PHASES))
-            good = good and (told is None or is_victim or told[1] < LIMIT + 5)
+            good = error is None and (is_victim if reported is None else any(phase in reported[0] for phase in PHASES))
+            good = good and (reported is None or is_victim or reported[1] < LIMIT + 5)
         if not good:
-            return f"schedule {number}, {made}, rank {rank}: {told} {error}"
+            return f"schedule {number}, {chosen}, rank {rank}: {reported} {error}"
     return None
 
 

@@ -21,11 +21,11 @@ def namespaces():
     """Yields the ranks' namespaces, joined by a bridge in another one. The machine's own network is not changed."""
     names = [f"isentrope-{os.getpid()}-{rank}" for rank in range(RANKS)]
     switch = f"isentrope-{os.getpid()}-switch"
-    made = []
+    created = []
     try:
         for name in (switch, *names):
             ip("netns", "add", name)
-            made.append(name)
+            created.append(name)
         ip("-n", switch, "link", "add", "bridge", "type", "bridge")
         ip("-n", switch, "link", "set", "bridge", "up")
         for rank, name in enumerate(names):
@@ -40,18 +40,18 @@ def namespaces():
         reason = getattr(error, "stderr", None) or error
         pytest.skip(f"network namespaces need iproute2 and the right to make them: {str(reason).strip()}")
     finally:
-        for name in made:
+        for name in created:
             subprocess.run(["ip", "netns", "delete", name], check=False)
 
 
 def read_until(process, pattern):
     """Returns the first matching line of the process. Raises AssertionError if it ends first."""
-    said = []
+    lines = []
     for line in process.stdout:
-        said.append(line)
-        if found := re.search(pattern, line):
-            return found
-    raise AssertionError(f"no line like {pattern!r} in:\n{''.join(said)}")
+        lines.append(line)
+        if match := re.search(pattern, line):
+            return match
+    raise AssertionError(f"no line like {pattern!r} in:\n{''.join(lines)}")
 
 
 def test_a_rank_that_is_cut_off(namespaces):
@@ -73,8 +73,8 @@ def test_a_rank_that_is_cut_off(namespaces):
             assert least <= sent <= 1.15 * least + 20_000, (rank, sent, least)
         ip("-n", switch, "link", "set", f"port{RANKS - 1}", "down")
         for rank, process in enumerate(processes):
-            told = read_until(process, r"told after (\S+) s: (.*)")
-            assert float(told.group(1)) < LIMIT + 4 and f"rank {rank} of {RANKS} must hear from" in told.group(2)
+            reported = read_until(process, r"reported after (\S+) s: (.*)")
+            assert float(reported.group(1)) < LIMIT + 4 and f"rank {rank} of {RANKS} must hear from" in reported.group(2)
     finally:
         for process in processes:
             process.kill()

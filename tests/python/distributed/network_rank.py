@@ -37,7 +37,7 @@ def main() -> None:
         try:
             got = distributed.attention(*part, **options)
         except RuntimeError as error:
-            print(f"told after {time.monotonic() - began:.1f} s: {error}", flush=True)
+            print(f"reported after {time.monotonic() - began:.1f} s: {error}", flush=True)
             return
         torch.testing.assert_close(got, want)
         if step < 10:  # later output is not read, and a full pipe would block the process

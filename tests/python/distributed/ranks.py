@@ -17,9 +17,9 @@ _context.set_forkserver_preload(["isentrope.distributed", "isentrope.hf", "torch
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def _rank(

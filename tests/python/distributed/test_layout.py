@@ -22,10 +22,10 @@ def test_an_argument_that_nobody_here_knows_is_refused(monkeypatch):
 @pytest.mark.parametrize("layout", ["contiguous", "zigzag"])
 def test_every_row_has_one_rank(layout):
     for length, ranks in itertools.product(range(20), range(1, 9)):
-        held = pieces(length, ranks, layout)
-        rows = [row for ranges in held for begin, end in ranges for row in range(begin, end)]
+        by_rank = pieces(length, ranks, layout)
+        rows = [row for ranges in by_rank for begin, end in ranges for row in range(begin, end)]
         assert sorted(rows) == list(range(length))
-        assert all(begin < end for ranges in held for begin, end in ranges)
+        assert all(begin < end for ranges in by_rank for begin, end in ranges)
 
 
 def test_contiguous_is_cut_as_torch_chunk_does():
@@ -34,7 +34,7 @@ def test_contiguous_is_cut_as_torch_chunk_does():
 
 def test_zigzag_has_an_early_and_a_late_piece():
     assert pieces(8, 2, "zigzag") == [[(0, 2), (6, 8)], [(2, 6)]]
-    seen = [sum(row + 1 for begin, end in held for row in range(begin, end)) for held in pieces(64, 4, "zigzag")]
+    seen = [sum(row + 1 for begin, end in ranges for row in range(begin, end)) for ranges in pieces(64, 4, "zigzag")]
     assert len(set(seen)) == 1
 
 
@@ -74,7 +74,7 @@ def every_mask(length):
             continue
         batch = len(padded or [0])
         # The last of several sequences has no prefix.
-        prefixes = [0 if at and at == batch - 1 else prefix for at in range(batch)]
+        prefixes = [0 if sequence and sequence == batch - 1 else prefix for sequence in range(batch)]
         begin, end = torch.tensor(padded).unbind(1) if padded else (None, None)
         cuts = None if starts is None else torch.tensor(starts)
         yield batch, Masks(
@@ -86,21 +86,21 @@ def every_mask(length):
 @pytest.mark.parametrize("layout", ["contiguous", "zigzag"])
 def test_what_travels_is_what_is_seen_and_no_more(layout):
     length = 12
-    held = pieces(length, 3, layout)
+    by_rank = pieces(length, 3, layout)
     for batch, masks in every_mask(length):
-        seen = torch.stack([sees(masks, at, length) for at in range(batch)]).any(0)
-        found = iter(keys_seen(masks, batch, length, [piece for its in held for piece in its]))
-        of_rank = [[next(found) for _ in its] for its in held]
+        seen = torch.stack([sees(masks, sequence, length) for sequence in range(batch)]).any(0)
+        ranges_seen = iter(keys_seen(masks, batch, length, [piece for its in by_rank for piece in its]))
+        of_rank = [[next(ranges_seen) for _ in its] for its in by_rank]
 
         def seen_by(*ranges):
             return {key for begin, end in ranges for key in seen[begin:end].any(0).nonzero().flatten().tolist()}
 
         for rank, owner in itertools.permutations(range(3), 2):
-            its = seen_by(*held[rank])
-            want = [part for piece in held[owner] for part in joined([(key, key + 1) for key in its & {*range(*piece)}])]
+            its = seen_by(*by_rank[rank])
+            want = [part for piece in by_rank[owner] for part in joined([(key, key + 1) for key in its & {*range(*piece)}])]
             its_ranges = [range_ for piece in of_rank[rank] for range_ in piece]
-            assert needed_keys(its_ranges, held[owner]) == want, (masks, held[rank], held[owner])
-        for piece, its_ranges in zip(held[0], of_rank[0]):
+            assert needed_keys(its_ranges, by_rank[owner]) == want, (masks, by_rank[rank], by_rank[owner])
+        for piece, its_ranges in zip(by_rank[0], of_rank[0]):
             keys = seen_by(piece) | {*range(*piece)}
             assert spanned(piece, its_ranges) == (min(keys), max(keys) + 1), (masks, piece)
 
@@ -109,11 +109,11 @@ def test_segments_cover_each_pair_of_a_document_once():
     documents = (0, 3, 3, 7, 8, 12)
     seen = sees(Masks(cu_seqlens_q=torch.tensor(documents)), 0, 12)
     for queries, keys in (((0, 12), (0, 12)), ((2, 9), (2, 9)), ((0, 6), (6, 12)), ((5, 6), (0, 12))):
-        found = []
+        pairs = []
         for segment in segments(documents, 12, queries, keys):
-            starts = [segment.origin + at for at in segment.documents or ()]
+            starts = [segment.origin + start for start in segment.documents or ()]
             spans = list(itertools.pairwise(starts)) or [(segment.origin, segment.origin + segment.length)]
-            found += [(row, key) for begin, end in spans for row in range(*segment.queries)
+            pairs += [(row, key) for begin, end in spans for row in range(*segment.queries)
                       for key in range(*segment.keys) if begin <= row < end and begin <= key < end]  # fmt: skip
         want = [(row, key) for row in range(*queries) for key in range(*keys) if seen[row, key]]
-        assert sorted(found) == want
+        assert sorted(pairs) == want

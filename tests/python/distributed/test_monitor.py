@@ -24,11 +24,11 @@ def read(x):
 def readings(rank):
     x = torch.randn(4, 20, 32)  # the same on every rank
     mine, every = read(x[2 * rank : 2 * rank + 2]), read(x)
-    found = gathered(mine)
-    assert len(found) == 2 and torch.equal(found[rank].entropy, mine.entropy)
-    torch.testing.assert_close(merged(found)[:4], every[:4])
-    assert merged(found).names == every.names == ("0",)
-    return found[0].entropy.tolist()
+    by_rank = gathered(mine)
+    assert len(by_rank) == 2 and torch.equal(by_rank[rank].entropy, mine.entropy)
+    torch.testing.assert_close(merged(by_rank)[:4], every[:4])
+    assert merged(by_rank).names == every.names == ("0",)
+    return by_rank[0].entropy.tolist()
 
 
 def test_every_rank_has_the_readings_of_all():

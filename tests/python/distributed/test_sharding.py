@@ -42,6 +42,6 @@ def test_the_program_of_the_documentation_runs(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(tmp_path / "program.py")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
-    found = re.findall(r"rank (\d): 500 rows of 1000, off by (\de[-+]\d\d)", result.stdout)
-    assert sorted(rank for rank, _ in found) == ["0", "1"], result.stdout
-    assert all(float(error) < 1e-5 for _, error in found)
+    lines = re.findall(r"rank (\d): 500 rows of 1000, off by (\de[-+]\d\d)", result.stdout)
+    assert sorted(rank for rank, _ in lines) == ["0", "1"], result.stdout
+    assert all(float(error) < 1e-5 for _, error in lines)

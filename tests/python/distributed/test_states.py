@@ -50,7 +50,7 @@ def merged(rank):
     q, k, v = tensors(8)
     part = slice(4 * rank, 4 * rank + 4)
     place = dict(query_offset=0, key_offset=4 * rank, sequence_keys=8)
-    leaves = [x.detach()[:, :, at].clone().requires_grad_() for x, at in ((q, slice(None)), (k, part), (v, part))]
+    leaves = [x.detach()[:, :, slices].clone().requires_grad_() for x, slices in ((q, slice(None)), (k, part), (v, part))]
     state = distributed.merge(AttentionState(*isentrope.attention(*leaves, **place, return_stats=True)))
     want, s = isentrope.attention(q, k, v, return_stats=True)
     torch.testing.assert_close(state.output, want)

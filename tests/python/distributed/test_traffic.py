@@ -90,7 +90,7 @@ MASKS = [
 
 
 def sent(rank, ranks):
-    found = []
+    counts = []
     for layout, mask in itertools.product(("contiguous", "zigzag"), MASKS):
         rows = rows_of(rank, ranks, LENGTH, layout)
         for method in ("ring", "all_gather"):
@@ -99,20 +99,20 @@ def sent(rank, ranks):
                 output = distributed.attention(*part, method=method, layout=layout, **mask)
             with Sent() as backward:
                 output.sum().backward()
-            found.append((layout, mask, method, forward.bytes, backward.bytes))
-    return found
+            counts.append((layout, mask, method, forward.bytes, backward.bytes))
+    return counts
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_keys_are_sent_to_those_who_see_them_and_to_nobody_else(ranks):
     results = run(ranks, sent, ranks)
-    for rank, found in enumerate(results):
-        for at, (layout, mask, method, forward, backward) in enumerate(found):
+    for rank, traffic_of_rank in enumerate(results):
+        for index, (layout, mask, method, forward, backward) in enumerate(traffic_of_rank):
             least = least_keys(rank, ranks, layout, mask) * KEY
             assert forward == least, (rank, layout, mask, method)
             # The keys once more, and gradients of received keys to their owners.
             all_keys = sum(least_keys(other, ranks, layout, mask) for other in range(ranks)) * KEY
-            assert sum(other[at][4] for other in results) == 2 * all_keys
+            assert sum(other[index][4] for other in results) == 2 * all_keys
 
 
 def sent_in_bf16(rank, ranks):
@@ -132,14 +132,14 @@ def test_gradients_go_home_in_float32():
 
 def first_calls(rank):
     """Returns the calls of torch.distributed, in order, by ranks that do not need each other's keys."""
-    found = []
+    calls = []
     for name in ("all_reduce", "batch_isend_irecv"):
         original = getattr(dist, name)
-        setattr(dist, name, lambda *args, name=name, call=original, **others: found.append(name) or call(*args, **others))
+        setattr(dist, name, lambda *args, name=name, call=original, **others: calls.append(name) or call(*args, **others))
     part = [x[:, :, rows_of(rank, 2, LENGTH, "contiguous")] for x in tensors(LENGTH)]
     for chunk_size in (LENGTH // 2, LENGTH // 2, LENGTH):
         distributed.attention(*part, chunk_size=chunk_size)
-    return found
+    return calls
 
 
 def test_the_first_call_of_a_group_is_one_that_all_ranks_make():

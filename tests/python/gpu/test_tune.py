@@ -103,11 +103,11 @@ def test_an_outdated_table_is_replaced_without_a_warning(file, recwarn):
 
 
 def test_the_time_left_is_told():
-    told, clock = [], iter([0.0, 10.0])
-    show = tuning.with_time_left(lambda *x: told.append(x), lambda: next(clock))
+    reports, clock = [], iter([0.0, 10.0])
+    show = tuning.with_time_left(lambda *x: reports.append(x), lambda: next(clock))
     show("compiled", 1, 4)
     show("compiled", 2, 4)
-    assert told == [("compiled", 1, 4), ("compiled, 20 s left", 2, 4)]
+    assert reports == [("compiled", 1, 4), ("compiled, 20 s left", 2, 4)]
 
 
 @pytest.mark.parametrize("key", [FORWARD, QUERY, Key("few rows", "bf16", 64, "all"), Key("masked key gradient", "f16", 32, "all")])

@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_no_architecture_is_wrong_and_the_record_is_current(tmp_path):
-    found = tmp_path / "models.json"
-    subprocess.run([sys.executable, ROOT / "tests/python/sweep/sweep.py", found], check=True)
-    verdicts = json.loads(found.read_text())[transformers.__version__]
+    record = tmp_path / "models.json"
+    subprocess.run([sys.executable, ROOT / "tests/python/sweep/sweep.py", record], check=True)
+    verdicts = json.loads(record.read_text())[transformers.__version__]
     recorded = json.loads((ROOT / "docs/results/models.json").read_text())[transformers.__version__]
     assert {name: x["verdict"] for name, x in verdicts.items()} == {name: x["verdict"] for name, x in recorded.items()}

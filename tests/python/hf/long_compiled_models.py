@@ -14,18 +14,18 @@ RULE = "log_length"
 
 def model(name):
     torch.manual_seed(5)
-    made = AutoModelForCausalLM.from_config(CAUSAL[name](), attn_implementation="isentrope")
-    isentrope.hf.set_rule(made, RULE)
-    return made.eval()
+    loaded = AutoModelForCausalLM.from_config(CAUSAL[name](), attn_implementation="isentrope")
+    isentrope.hf.set_rule(loaded, RULE)
+    return loaded.eval()
 
 
-def step(made, run, length):
+def step(loaded, run, length):
     tokens = torch.randint(3, 61, (2, length), generator=torch.Generator().manual_seed(length))
-    made.zero_grad()
+    loaded.zero_grad()
     # The loss is computed here, because that of transformers logs a warning for GPT-2, which breaks the graph.
     logits = run(input_ids=tokens, use_cache=False).logits
     torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()).backward()
-    return logits.detach(), [(name, p.grad.clone()) for name, p in made.named_parameters() if p.grad is not None]
+    return logits.detach(), [(name, p.grad.clone()) for name, p in loaded.named_parameters() if p.grad is not None]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -33,10 +33,10 @@ def step(made, run, length):
 def test_a_compiled_model_is_the_model(name, backend):
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    made = model(name)
-    compiled = torch.compile(made, dynamic=True, backend=backend)
+    loaded = model(name)
+    compiled = torch.compile(loaded, dynamic=True, backend=backend)
     for length in (9, 12, 17):
-        (want, wanted), (got, gradients) = step(made, made, length), step(made, compiled, length)
+        (want, wanted), (got, gradients) = step(loaded, loaded, length), step(loaded, compiled, length)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
         for (weight, a), (_, b) in zip(gradients, wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5, msg=lambda m: f"{weight}: {m}")
@@ -49,14 +49,14 @@ def test_a_compiled_model_is_the_model(name, backend):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_steps_on_a_static_cache(name, backend):
     torch._dynamo.reset()
-    made = model(name)
-    compiled = torch.compile(made, fullgraph=True, backend=backend)
+    loaded = model(name)
+    compiled = torch.compile(loaded, fullgraph=True, backend=backend)
     tokens = torch.randint(3, 61, (2, 12), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        want = made(input_ids=tokens, use_cache=False).logits
-        cache = StaticCache(made.config, max_cache_len=16)
-        made(input_ids=tokens[:, :8], past_key_values=cache)
-        for at in range(8, 12):
-            positions = torch.full((2, 1), at)
-            got = compiled(input_ids=tokens[:, at : at + 1], position_ids=positions, past_key_values=cache).logits
-            torch.testing.assert_close(got[:, 0], want[:, at], rtol=1e-4, atol=1e-5)
+        want = loaded(input_ids=tokens, use_cache=False).logits
+        cache = StaticCache(loaded.config, max_cache_len=16)
+        loaded(input_ids=tokens[:, :8], past_key_values=cache)
+        for position in range(8, 12):
+            positions = torch.full((2, 1), position)
+            got = compiled(input_ids=tokens[:, position : position + 1], position_ids=positions, past_key_values=cache).logits
+            torch.testing.assert_close(got[:, 0], want[:, position], rtol=1e-4, atol=1e-5)

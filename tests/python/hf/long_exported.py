@@ -54,9 +54,9 @@ def results_elsewhere(folder, module, example, inputs, dynamic_shapes, compiled)
     done = subprocess.run([sys.executable, "-c", ELSEWHERE, *files], capture_output=True, text=True,
                           env={"PATH": "/usr/bin:/bin"})  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = torch.load(folder / "results.pt")
-    assert len(found) == 1 + compiled
-    return found
+    results = torch.load(folder / "results.pt")
+    assert len(results) == 1 + compiled
+    return results
 
 
 def test_a_call(tmp_path):

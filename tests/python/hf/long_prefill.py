@@ -31,15 +31,15 @@ class Work(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        own = function.namespace == "isentrope"
-        if own:
+        is_isentrope = function.namespace == "isentrope"
+        if is_isentrope:
             self.calls.append([x.shape for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)])
-        given = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
-        for made in tree_leaves(result):
-            if isinstance(made, torch.Tensor) and made.untyped_storage().data_ptr() not in given:
-                size = made.numel() * made.element_size()
+        inputs = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        for output in tree_leaves(result):
+            if isinstance(output, torch.Tensor) and output.untyped_storage().data_ptr() not in inputs:
+                size = output.numel() * output.element_size()
                 self.largest = max(self.largest, size)
-                self.bytes += 0 if own else size
+                self.bytes += 0 if is_isentrope else size
         return result
 
 

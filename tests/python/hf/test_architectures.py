@@ -33,37 +33,37 @@ def one_thread():
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_an_architecture_is_right(name):
-    found = judge(name)
-    assert found["verdict"] == "right", found
+    result = judge(name)
+    assert result["verdict"] == "right", result
 
 
 @pytest.mark.parametrize("name", ["beam", "inkling2_text", "mistral_large4_text", "muse_spark_text"])
 def test_an_architecture_of_newer_transformers_is_right(name):
     if name not in CONFIG_MAPPING:
         pytest.skip(f"transformers {transformers.__version__} has no {name}; make test-transformers runs this")
-    found = judge(name)
-    assert found["verdict"] == "right" and found["scale"] == "agrees", found
+    result = judge(name)
+    assert result["verdict"] == "right" and result["scale"] == "agrees", result
 
 
 def test_a_family_that_turns_the_mask_of_eager_round_is_compared_with_sdpa():
-    found = judge("nemotron_asr_streaming_encoder")
-    assert found["verdict"] == "right" and found["cases"]["plain"].startswith("as under sdpa"), found
+    result = judge("nemotron_asr_streaming_encoder")
+    assert result["verdict"] == "right" and result["cases"]["plain"].startswith("as under sdpa"), result
 
 
 def test_an_attention_of_a_models_own_gets_the_masks_that_it_gets_under_eager():
-    found = judge("autoformer")
-    assert found["verdict"] == "no attention", found
+    result = judge("autoformer")
+    assert result["verdict"] == "no attention", result
 
 
 def test_a_fixed_table_of_attentions_is_refused():
-    found = judge("git")
-    assert found["verdict"] == "refused" and 'attn_implementation="eager"' in found["why"]
+    result = judge("git")
+    assert result["verdict"] == "refused" and 'attn_implementation="eager"' in result["why"]
 
 
 def test_blocks_of_keys_that_a_model_chooses_are_right_but_for_rows_without_a_key():
-    found = judge("minimax_m3_vl_text")
-    cases = {case for case, error in found["cases"].items() if isinstance(error, float)}
-    assert found["verdict"] == "right but for padding" and found["why"].startswith("greedy, static cache: rows that see no key"), found
+    result = judge("minimax_m3_vl_text")
+    cases = {case for case, error in result["cases"].items() if isinstance(error, float)}
+    assert result["verdict"] == "right but for padding" and result["why"].startswith("greedy, static cache: rows that see no key"), result
     assert cases == {"plain", "mask of ones", "right padding", "gradient", "training", "checkpointing", "float mask", "bool mask"}
 
 
@@ -74,8 +74,8 @@ def test_gradients_of_models_are_compared_whatever_their_embeddings_are_called(n
 
 
 def test_cases_in_which_eager_raises_are_recorded():
-    found = judge("esm")
-    assert found["verdict"] == "right" and found["cases"]["float mask"].startswith("eager raises RuntimeError: The size of tensor")
+    result = judge("esm")
+    assert result["verdict"] == "right" and result["cases"]["float mask"].startswith("eager raises RuntimeError: The size of tensor")
 
 
 def without_mask(module, query, key, value, attention_mask, **options):
@@ -93,8 +93,8 @@ def without_scale(module, query, key, value, attention_mask, scaling=None, **opt
 ])  # fmt: skip
 def test_the_judge_notices(name, mistake, cases, monkeypatch):
     monkeypatch.setattr(isentrope.hf.register, "attention_forward", mistake)
-    found = judge(name)
-    assert found["verdict"] == "wrong" and all(case in found["why"] for case in cases), found
+    result = judge(name)
+    assert result["verdict"] == "wrong" and all(case in result["why"] for case in cases), result
 
 
 YARN = 0.1 * math.log(32) + 1  # on queries and on keys
@@ -135,6 +135,6 @@ def test_a_factor_that_model_rule_does_not_tell_is_noticed(monkeypatch):
         return 2 * query, key
 
     monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", rotate_and_double)
-    found = judge("llama")
-    assert found["verdict"] == "wrong" and found["why"] == f"scale: {found['scale']}", found
-    assert found["scale"] == "model_rule tells 0.353553 for a head dimension of 8; the model's code has 0.707107"
+    result = judge("llama")
+    assert result["verdict"] == "wrong" and result["why"] == f"scale: {result['scale']}", result
+    assert result["scale"] == "model_rule tells 0.353553 for a head dimension of 8; the model's code has 0.707107"

@@ -74,15 +74,15 @@ def test_a_sink_of_each_row_takes_weight_and_gradient():
     seen = torch.ones(5, 5, dtype=torch.bool).tril().repeat(2, 1, 1, 1)
     seen[1, :, :, :2] = False  # the first two rows see no key
     with isentrope.hf.record("lse", "support") as records:
-        found, _ = attention_forward(torch.nn.Module(), *inputs[:3], seen, sinks=inputs[3])
+        output, _ = attention_forward(torch.nn.Module(), *inputs[:3], seen, sinks=inputs[3])
     want = with_sinks(*inputs, seen)
-    torch.testing.assert_close(found, want)
+    torch.testing.assert_close(output, want)
     upstream = torch.randn_like(want)
-    for got, wanted in zip(torch.autograd.grad(found, inputs, upstream), torch.autograd.grad(want, inputs, upstream)):
+    for got, wanted in zip(torch.autograd.grad(output, inputs, upstream), torch.autograd.grad(want, inputs, upstream)):
         torch.testing.assert_close(got, wanted)
     (record,) = records
     plain, _ = attention_forward(torch.nn.Module(), *inputs[:3], seen)
-    torch.testing.assert_close(found, plain * torch.sigmoid(record.statistics.lse[..., None] - inputs[3]).transpose(1, 2))
+    torch.testing.assert_close(output, plain * torch.sigmoid(record.statistics.lse[..., None] - inputs[3]).transpose(1, 2))
     assert record.statistics.support.max() == 5 and record.statistics.entropy is None
 
 
@@ -107,8 +107,8 @@ def test_a_compiled_model_without_a_mask_is_the_eager_one(name):
     inputs = inputs_of(eager)
     with torch.no_grad():
         want = first_output(eager(**inputs))
-        found = first_output(torch.compile(ours, backend="aot_eager")(**inputs))
-    assert error_of(found, want) < TOLERANCE
+        output = first_output(torch.compile(ours, backend="aot_eager")(**inputs))
+    assert error_of(output, want) < TOLERANCE
 
 
 class Sparse(torch.nn.Module):
@@ -139,10 +139,10 @@ def test_blocks_of_groups_of_heads_are_chosen_keys():
     module.indexer = torch.nn.Module()
     module.indexer.block_size = 2
     blocks = torch.tensor([[[[0, -1], [2, 0]], [[-1, -1], [1, 1]]]])
-    found = chosen_keys(module, query, 5, None, blocks)
+    chosen = chosen_keys(module, query, 5, None, blocks)
     first, second = [[1, 1, 0, 0, 0], [1, 1, 0, 0, 1]], [[0, 0, 0, 0, 0], [0, 0, 1, 1, 0]]
-    assert found.int().tolist() == [[first, first, second, second]]
-    assert keep_chosen_keys(None, found, causal=True).equal(found.tril())
+    assert chosen.int().tolist() == [[first, first, second, second]]
+    assert keep_chosen_keys(None, chosen, causal=True).equal(chosen.tril())
 
 
 def test_blocks_without_a_size_are_refused_by_name():

@@ -75,7 +75,7 @@ def test_rules_of_position_and_total_know_what_a_window_has_dropped(rule, cache,
         past = hf.DynamicCache(config=ours.config)
     else:
         past = StaticCache(ours.config, max_cache_len=12)
-    steps = [slice(0, 6), *(slice(at, at + chunk) for at in range(6, 12, chunk))]
+    steps = [slice(0, 6), *(slice(start, start + chunk) for start in range(6, 12, chunk))]
     for step in steps:
         inputs = {"input_ids": ids[:, step], "attention_mask": mask[:, : step.stop], "position_ids": positions[:, step]}
         got = lambdas(ours, past_key_values=past, **inputs)[..., -1]
@@ -110,7 +110,7 @@ def test_rules_of_position_in_compiled_models():
     torch.testing.assert_close(logits(compiled, **padded), logits(ours, **padded))
     ids, cache = tokens(1), StaticCache(ours.config, max_cache_len=16)
     logits(ours, input_ids=ids[:, :8], past_key_values=cache)
-    got = [logits(compiled, input_ids=ids[:, at : at + 1], past_key_values=cache) for at in (8, 9)]
+    got = [logits(compiled, input_ids=ids[:, start : start + 1], past_key_values=cache) for start in (8, 9)]
     torch.testing.assert_close(got[1], logits(ours, input_ids=ids[:, :10])[:, -1:], rtol=0, atol=1e-5)
     packed = {"input_ids": ids, "position_ids": torch.arange(12)[None] % 6, "use_cache": False}
     apart = torch.block_diag(*[torch.ones(6, 6).tril()] * 2).bool()[None, None]
@@ -140,7 +140,7 @@ def test_a_cached_generation_is_a_whole_pass_or_one_is_warned(rule):
     ids, cache = tokens(), hf.DynamicCache()
     want = logits(ours, input_ids=ids)
     logits(ours, input_ids=ids[:, :8], past_key_values=cache)
-    got = torch.cat([logits(ours, input_ids=ids[:, at : at + 1], past_key_values=cache) for at in range(8, 12)], 1)
+    got = torch.cat([logits(ours, input_ids=ids[:, start : start + 1], past_key_values=cache) for start in range(8, 12)], 1)
     if warned:
         assert len(warned) == 1 and f"[set_rule] {ScaleRule(rule).text} counts all keys" in str(warned[0].message)
         assert "length=total" in ScaleRule(rule).text or json.loads(ScaleRule(rule).to_json())["length"] == "total"

@@ -40,10 +40,10 @@ CONSTANT = {name: CAUSAL[name] for name in ("llama", "mistral", "qwen3", "gemma2
 
 
 @pytest.mark.parametrize("name", CONSTANT)
-def test_the_told_scale_is_the_one_that_the_code_passes(name):
+def test_the_reported_scale_is_the_one_that_the_code_passes(name):
     model = hf.AutoModel.from_config(CONSTANT[name]())
-    found, factor = isentrope.hf.model_rule(model), rotary_factor(model)
-    assert found.known
+    model_rule, factor = isentrope.hf.model_rule(model), rotary_factor(model)
+    assert model_rule.known
     rows = probed(model, length=4)
     assert rows
     for row in rows:
@@ -83,21 +83,21 @@ LONG = {
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_the_told_scale_by_length_is_that_of_the_code(name):
+def test_the_reported_scale_by_length_is_that_of_the_code(name):
     torch.manual_seed(0)
     model = hf.AutoModel.from_config(LONG[name]())
-    found = isentrope.hf.model_rule(model)
-    assert found.known and found.by_length
+    model_rule = isentrope.hf.model_rule(model)
+    assert model_rule.known and model_rule.by_length
     layers, rows = 0, range(24, 48)  # convolutions over tokens make the first rows differ
     for row in probed(model, length=48):
         growth = row.growth[:, rows.start :] / row.growth[:, rows.start, None]
         if torch.allclose(growth, torch.ones_like(growth), atol=1e-5):
             continue
         layers += 1
-        want = torch.tensor([rule_scale(model, at, at + 1, row.dim) for at in rows], dtype=torch.float64)
+        want = torch.tensor([rule_scale(model, position, position + 1, row.dim) for position in rows], dtype=torch.float64)
         torch.testing.assert_close(growth, (want / want[0]).expand_as(growth), rtol=1e-5, atol=1e-6)
     start = name == "mistral_large4"  # its weights begin as 0 and 1, and the rule is that of their values
-    assert layers == (0 if start else 2 if found.layers == "all" else 1)
+    assert layers == (0 if start else 2 if model_rule.layers == "all" else 1)
 
 
 def test_mistral_large_4_with_weights_is_an_ssmax_of_the_position():
@@ -123,8 +123,8 @@ def made_up(**keys):
 
 
 def test_a_family_that_nobody_read_has_no_rule():
-    found = isentrope.hf.model_rule(made_up())
-    assert (found.rule, found.known, found.by_length) == (None, False, False)
+    model_rule = isentrope.hf.model_rule(made_up())
+    assert (model_rule.rule, model_rule.known, model_rule.by_length) == (None, False, False)
     assert isentrope.hf.model_rule(made_up(rope_parameters=YARN)).by_length
 
 

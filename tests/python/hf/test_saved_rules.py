@@ -31,12 +31,12 @@ def key(path):
     "layers, saved", [(None, "logn(train_len=8)"), ([0, 2], {"0": "logn(train_len=8)", "2": "logn(train_len=8)"})]
 )
 def test_a_rule_comes_back_with_its_model(tmp_path, layers, saved):
-    made = model()
-    plain = made(TOKENS).logits
-    isentrope.hf.set_rule(made, "logn(8)", layers)
-    want = made(TOKENS).logits
+    llama = model()
+    plain = llama(TOKENS).logits
+    isentrope.hf.set_rule(llama, "logn(8)", layers)
+    want = llama(TOKENS).logits
     assert not torch.equal(want, plain)
-    made.save_pretrained(tmp_path)
+    llama.save_pretrained(tmp_path)
     assert key(tmp_path) == saved
     assert torch.equal(load(tmp_path)(TOKENS).logits, want)
     load(tmp_path).save_pretrained(tmp_path / "again")
@@ -47,23 +47,23 @@ def test_a_rule_comes_back_with_its_model(tmp_path, layers, saved):
 
 
 def test_rules_of_several_layers_and_of_none(tmp_path):
-    made = model()
-    isentrope.hf.set_rule(made, "logn(8)", [0])
-    isentrope.hf.set_rule(made, "entropy_invariant(base=4)", [1])
-    made.save_pretrained(tmp_path)
+    llama = model()
+    isentrope.hf.set_rule(llama, "logn(8)", [0])
+    isentrope.hf.set_rule(llama, "entropy_invariant(base=4)", [1])
+    llama.save_pretrained(tmp_path)
     assert key(tmp_path) == {"0": "logn(train_len=8)", "1": "entropy_invariant(base=4)"}
-    assert torch.equal(load(tmp_path)(TOKENS).logits, made(TOKENS).logits)
-    isentrope.hf.set_rule(made, None)
-    made.save_pretrained(tmp_path)
+    assert torch.equal(load(tmp_path)(TOKENS).logits, llama(TOKENS).logits)
+    isentrope.hf.set_rule(llama, None)
+    llama.save_pretrained(tmp_path)
     assert key(tmp_path) is None
-    assert torch.equal(load(tmp_path)(TOKENS).logits, made(TOKENS).logits)
+    assert torch.equal(load(tmp_path)(TOKENS).logits, llama(TOKENS).logits)
 
 
 def test_a_model_with_a_rule_under_another_attention_warns(tmp_path):
-    made = model()
-    made.save_pretrained(tmp_path / "plain")
-    isentrope.hf.set_rule(made, "logn(8)")
-    made.save_pretrained(tmp_path / "ruled")
+    llama = model()
+    llama.save_pretrained(tmp_path / "plain")
+    isentrope.hf.set_rule(llama, "logn(8)")
+    llama.save_pretrained(tmp_path / "ruled")
     with pytest.warns(UserWarning, match=r"saved with the rule logn\(train_len=8\), which acts under .*; got 'sdpa'"):
         load(tmp_path / "ruled", "sdpa")
     with warnings.catch_warnings():

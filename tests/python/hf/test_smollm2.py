@@ -33,9 +33,9 @@ def perplexity(model, tokens):
 @pytest.mark.parametrize("length", [256, 2048])
 def test_perplexity_is_that_of_sdpa(model_and_tokens, length):
     model, tokens = model_and_tokens
-    found = {}
+    perplexities = {}
     for name in ("sdpa", "isentrope"):
         model.set_attn_implementation(name)
-        found[name] = perplexity(model, tokens[:, :length])
-    print(found)
-    assert found["isentrope"] == pytest.approx(found["sdpa"], rel=1e-4)
+        perplexities[name] = perplexity(model, tokens[:, :length])
+    print(perplexities)
+    assert perplexities["isentrope"] == pytest.approx(perplexities["sdpa"], rel=1e-4)

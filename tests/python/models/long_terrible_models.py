@@ -72,8 +72,8 @@ def test_what_is_terrible_of_a_model_too(function, argument):
 
 @pytest.mark.parametrize("value", [[], {}, "", 0, False, "yarn:2", {"rope_type": 5}, {"factor": 2}, [1, 2]])
 def test_a_damaged_stretch_of_a_configuration_is_named(tmp_path, value):
-    made = model()
-    made.config.isentrope_rope = value
-    made.save_pretrained(tmp_path)
+    llama = model()
+    llama.config.isentrope_rope = value
+    llama.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="isentrope_rope"):
         transformers.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="isentrope")

@@ -26,35 +26,35 @@ def test_random_keys_take_the_base_of_the_theory():
     slope = fitted._slopes(texts, [fitted._based(c) for c in TRIED], LENGTHS).mean(1)
     base = math.exp(1 / fitted._crossing(slope, torch.tensor(TRIED)).item())
     assert base == pytest.approx(4.5, rel=0.1)
-    held = fitted._entropy(texts, ScaleRule.entropy_invariant(base)).mean(1)
-    assert (held - held[0]).abs().max() < 0.1 < fitted._entropy(texts, ScaleRule()).mean(1).diff().min()
+    entropies = fitted._entropy(texts, ScaleRule.entropy_invariant(base)).mean(1)
+    assert (entropies - entropies[0]).abs().max() < 0.1 < fitted._entropy(texts, ScaleRule()).mean(1).diff().min()
 
 
 def test_a_slope_crosses_zero_between_those_tried_or_nowhere():
     tried = torch.tensor(TRIED, dtype=torch.float64)
     slope = torch.stack([0.3 - tried, tried * 0 + 1, tried * 0 - 1], 1)
-    found = fitted._crossing(slope, tried)
-    assert found[0].item() == pytest.approx(0.3) and found[1:].isnan().all()
+    crossings = fitted._crossing(slope, tried)
+    assert crossings[0].item() == pytest.approx(0.3) and crossings[1:].isnan().all()
 
 
 def test_a_head_without_scores_has_neither_and_others_are_kept_by_theirs():
-    made = model()
-    made.model.layers[1].self_attn.q_proj.weight.data[:8] = 0  # the first head
-    found = bases(made, tokens(4, 512))
-    assert found.lengths == [64, 128, 256, 512] and found.layers == [0, 1] and found.texts == 2
-    assert found.base[1, 0].isnan() and found.line[1, 0].isnan()
-    torch.testing.assert_close(found.entropy["standard"][:, 1, 0], torch.tensor(  # the mean of ln n over its rows
-        [sum(math.log(n) for n in range(end - 31, end + 1)) / 32 for end in found.lengths], dtype=torch.float64,
+    llama = model()
+    llama.model.layers[1].self_attn.q_proj.weight.data[:8] = 0  # the first head
+    fits = bases(llama, tokens(4, 512))
+    assert fits.lengths == [64, 128, 256, 512] and fits.layers == [0, 1] and fits.texts == 2
+    assert fits.base[1, 0].isnan() and fits.line[1, 0].isnan()
+    torch.testing.assert_close(fits.entropy["standard"][:, 1, 0], torch.tensor(  # the mean of ln n over its rows
+        [sum(math.log(n) for n in range(end - 31, end + 1)) / 32 for end in fits.lengths], dtype=torch.float64,
     ), rtol=1e-5, atol=1e-5)  # fmt: skip
 
     def change(rule, heads):
-        return (found.entropy[rule][-1] - found.entropy[rule][0])[heads].abs().mean()
+        return (fits.entropy[rule][-1] - fits.entropy[rule][0])[heads].abs().mean()
 
-    for rule, number in {"a base per head": found.base, "a line per head": found.line}.items():
+    for rule, number in {"a base per head": fits.base, "a line per head": fits.line}.items():
         known = ~number.isnan()
-        assert known.sum() >= 5 and found.entropy[rule][:, ~known].isnan().all()
+        assert known.sum() >= 5 and fits.entropy[rule][:, ~known].isnan().all()
         assert change(rule, known) < 0.5 * change("standard", known), "on texts that fitted nothing"
-    assert made.config._attn_implementation == "sdpa", "the model is left as it was"
+    assert llama.config._attn_implementation == "sdpa", "the model is left as it was"
 
 
 def test_a_line_leaves_the_middle_length_as_it_is():
@@ -66,8 +66,8 @@ def test_a_line_leaves_the_middle_length_as_it_is():
 
 def test_the_command_and_what_it_refuses(tmp_path):
     folder = save(model(), tmp_path, 3000)
-    given = (folder / "tiny", "--text", folder / "text.txt", "--bases", "--max-length", 256)
-    told = command("inspect", *given)
-    assert told.returncode == 0 and "base of all heads: " in told.stdout, told.stderr
-    refused("inspect", command("inspect", *given, "--output", tmp_path / "page.html"), "must not be given with --bases")
-    refused("inspect", command("inspect", *given, "--texts", 1), "texts must be at least 2")
+    options = (folder / "tiny", "--text", folder / "text.txt", "--bases", "--max-length", 256)
+    printed = command("inspect", *options)
+    assert printed.returncode == 0 and "base of all heads: " in printed.stdout, printed.stderr
+    refused("inspect", command("inspect", *options, "--output", tmp_path / "page.html"), "must not be given with --bases")
+    refused("inspect", command("inspect", *options, "--texts", 1), "texts must be at least 2")

@@ -20,25 +20,25 @@ from isentrope.models import heads
 
 @pytest.mark.parametrize("per", ["model", "layer", "head"])
 def test_the_gain_gives_a_stretched_model_its_entropy_back(per):
-    made = model()
-    found = isentrope.calibrate(made, tokens(3, 512), rope="linear:8", per=per, most_steps=4)
-    gap = (found.stretched - found.before).mean().abs()
-    assert (found.calibrated - found.before).mean().abs() < 0.2 * gap
-    assert abs(found.steps[-1]["difference"]) < found.steps[-1]["se"]
-    assert found.kept and not found.nll and found.log_gains.shape == (2, 4)
+    llama = model()
+    result = isentrope.calibrate(llama, tokens(3, 512), rope="linear:8", per=per, most_steps=4)
+    gap = (result.stretched - result.before).mean().abs()
+    assert (result.calibrated - result.before).mean().abs() < 0.2 * gap
+    assert abs(result.steps[-1]["difference"]) < result.steps[-1]["se"]
+    assert result.kept and not result.nll and result.log_gains.shape == (2, 4)
     shared = {"model": 1, "layer": 2, "head": 8}[per]
-    assert len(set(found.log_gains.flatten().tolist())) == shared
-    assert made.config.rope_parameters["rope_type"] == "default", "the model is left as it was"
+    assert len(set(result.log_gains.flatten().tolist())) == shared
+    assert llama.config.rope_parameters["rope_type"] == "default", "the model is left as it was"
 
 
 def test_a_gain_planted_in_a_model_is_found():
     # Queries are scaled by e^-0.2 after the entropy was measured, so the restoring gain is e^0.2.
-    made, texts = model(), tokens(3, 512)
-    made.set_attn_implementation("isentrope")
-    wanted = calibration.entropies(made, texts).entropy
-    for layer in made.model.layers:
+    llama, texts = model(), tokens(3, 512)
+    llama.set_attn_implementation("isentrope")
+    wanted = calibration.entropies(llama, texts).entropy
+    for layer in llama.model.layers:
         layer.self_attn.q_proj.weight.data *= math.exp(-0.2)
-    log_gains, steps, _, _ = calibration.solve(made, texts, wanted, "model", 5)
+    log_gains, steps, _, _ = calibration.solve(llama, texts, wanted, "model", 5)
     assert log_gains.mean().item() == pytest.approx(0.2, abs=1e-4)
     assert steps[2]["log_gain"] == pytest.approx(0.2, abs=0.002), "two Newton steps are enough"
 
@@ -52,28 +52,28 @@ def test_heads_are_told_apart_by_what_they_attend_to():
 
 
 def test_a_head_that_averages_over_all_keys_is_global_and_its_entropy_grows_as_ln_n():
-    made = model()
-    for layer in made.model.layers:
+    llama = model()
+    for layer in llama.model.layers:
         layer.self_attn.q_proj.weight.data[:8] = 0  # the first head
-    found = isentrope.calibrate(made, tokens(1, 512), rope="yarn:4")
-    torch.testing.assert_close(found.reach[:, 0], torch.full((2,), 0.5, dtype=torch.float64), rtol=3e-3, atol=0)
-    torch.testing.assert_close(found.slope[:, 0], torch.ones(2, dtype=torch.float64), rtol=0.01, atol=0)
-    assert [layer[0] for layer in found.to_dict()["heads"]["kind"]] == ["global", "global"]
+    result = isentrope.calibrate(llama, tokens(1, 512), rope="yarn:4")
+    torch.testing.assert_close(result.reach[:, 0], torch.full((2,), 0.5, dtype=torch.float64), rtol=3e-3, atol=0)
+    torch.testing.assert_close(result.slope[:, 0], torch.ones(2, dtype=torch.float64), rtol=0.01, atol=0)
+    assert [layer[0] for layer in result.to_dict()["heads"]["kind"]] == ["global", "global"]
 
 
 def test_a_slope_that_one_block_cannot_tell_is_no_number_of_the_report(tmp_path):
-    found = isentrope.calibrate(model(), tokens(1, 256), rope="yarn:4").to_dict()
-    assert found["heads"]["slope"] == [[None] * 4] * 2
-    json.loads(json.dumps(found, allow_nan=False))
+    result = isentrope.calibrate(model(), tokens(1, 256), rope="yarn:4").to_dict()
+    assert result["heads"]["slope"] == [[None] * 4] * 2
+    json.loads(json.dumps(result, allow_nan=False))
 
 
 def test_nothing_is_kept_where_the_loss_is_no_better():
-    made = model()  # random weights: no gain helps
-    found = isentrope.calibrate(
-        made, tokens(2, 512), rope="yarn:4", per="head", passages=tokens(3, 1025, 9), lengths=[0, 512, 1024]
+    llama = model()  # random weights: no gain helps
+    result = isentrope.calibrate(
+        llama, tokens(2, 512), rope="yarn:4", per="head", passages=tokens(3, 1025, 9), lengths=[0, 512, 1024]
     )
-    assert found.kept is False and found.log_gain == 0 and found.rules == [isentrope.ScaleRule()]
-    names = {difference.method for difference in found.nll}
+    assert result.kept is False and result.log_gain == 0 and result.rules == [isentrope.ScaleRule()]
+    names = {difference.method for difference in result.nll}
     assert names == {"no gain", "one gain", "a gain per head", "YaRN's own gain"}
 
 
@@ -88,14 +88,14 @@ def test_a_gain_is_kept_where_it_reads_better_beyond_the_trained_length(one, by_
         for passage in range(3):
             near, far = torch.randn(2, 4, generator=noise, dtype=torch.float64) * 1e-3
             results.add(method, passage, [*(4.0 - change + near[:2]).tolist(), *(4.0 + change + far).tolist()])
-    found = isentrope.calibrate(
+    result = isentrope.calibrate(
         model(), tokens(2, 512), rope="yarn:4", per="head", passages=tokens(3, 1537), lengths=[0, 512, 1024, 1536],
         results=results,
     )  # fmt: skip
-    assert found.kept is (kept is not None)
-    measured = found.log_gains.flatten().tolist()
+    assert result.kept is (kept is not None)
+    measured = result.log_gains.flatten().tolist()
     assert len(set(measured)) == {"head": 8, "model": 1, None: 1}[kept]
-    assert found.log_gain == (pytest.approx(sum(measured) / 8) if kept else 0)
+    assert result.log_gain == (pytest.approx(sum(measured) / 8) if kept else 0)
 
 
 LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0, 3, 4, 8], "factor": 4.0}
@@ -103,16 +103,16 @@ LONG = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0,
 
 @pytest.mark.parametrize("text", ["dynamic:4", json.dumps(LONG)])
 def test_a_stretch_that_depends_on_the_length_is_measured_as_it_is_beyond(text):
-    made, stretch = model(), rope.parse(text)
+    llama, stretch = model(), rope.parse(text)
     states = torch.zeros(1, 1, 32)
     short, long = torch.arange(500)[None], torch.arange(2048)[None]
-    with rope.stretched(made, stretch):
-        beyond = made.model.rotary_emb(states, long)[0][:, :500]
-    with rope.stretched(made, stretch, at_length=2048):
-        torch.testing.assert_close(made.model.rotary_emb(states, short)[0], beyond, rtol=0, atol=0)
-    assert not torch.allclose(made.model.rotary_emb(states, short)[0], beyond)
-    found = isentrope.calibrate(made, tokens(2, 512), rope=stretch)
-    assert (found.stretched - found.before).abs().max() > 0.01
+    with rope.stretched(llama, stretch):
+        beyond = llama.model.rotary_emb(states, long)[0][:, :500]
+    with rope.stretched(llama, stretch, at_length=2048):
+        torch.testing.assert_close(llama.model.rotary_emb(states, short)[0], beyond, rtol=0, atol=0)
+    assert not torch.allclose(llama.model.rotary_emb(states, short)[0], beyond)
+    result = isentrope.calibrate(llama, tokens(2, 512), rope=stretch)
+    assert (result.stretched - result.before).abs().max() > 0.01
 
 
 @pytest.mark.parametrize(
@@ -128,31 +128,31 @@ def test_calibrate_refuses_what_cannot_be_calibrated(change, message):
 
 
 def test_applied_a_calibration_acts_beyond_the_trained_length_alone():
-    made, (text,) = model(), tokens(1, 800)
-    found = isentrope.calibrate(made, tokens(2, 512), rope="yarn:4", per="head")
-    made.set_attn_implementation("isentrope")
+    llama, (text,) = model(), tokens(1, 800)
+    result = isentrope.calibrate(llama, tokens(2, 512), rope="yarn:4", per="head")
+    llama.set_attn_implementation("isentrope")
     with torch.no_grad():
-        short, long = made(text[None, :500]).logits, made(text[None]).logits
-        isentrope.hf.apply(made, found)
-        torch.testing.assert_close(made(text[None, :500]).logits, short, rtol=0, atol=0)
-        changed = made(text[None]).logits
+        short, long = llama(text[None, :500]).logits, llama(text[None]).logits
+        isentrope.hf.apply(llama, result)
+        torch.testing.assert_close(llama(text[None, :500]).logits, short, rtol=0, atol=0)
+        changed = llama(text[None]).logits
         fresh = model()
         fresh.set_attn_implementation("isentrope")
-        isentrope.hf.apply(fresh, found.to_dict(), always=True)
+        isentrope.hf.apply(fresh, result.to_dict(), always=True)
         torch.testing.assert_close(fresh(text[None]).logits, changed, rtol=1e-4, atol=1e-4)
         assert not torch.allclose(changed, long) and not torch.allclose(fresh(text[None, :500]).logits, short)
 
 
-def pointers(value, at=()):
+def pointers(value, path=()):
     """Returns pointers to every value inside, containers included."""
-    yield at
+    yield path
     for key, inside in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else []):
-        yield from pointers(inside, (*at, key))
+        yield from pointers(inside, (*path, key))
 
 
-def damaged(document, at, replacement):
+def damaged(document, path, replacement):
     copied = json.loads(json.dumps(document))
-    *parents, last = at
+    *parents, last = path
     place = copied
     for key in parents:
         place = place[key]
@@ -164,66 +164,66 @@ def damaged(document, at, replacement):
 
 
 def test_what_is_no_calibration_is_refused_by_name_and_changes_nothing(tmp_path):
-    made, file = model(), tmp_path / "rule.json"
-    document = isentrope.calibrate(made, tokens(1, 512), rope="yarn:4", per="head").to_dict()
+    llama, file = model(), tmp_path / "rule.json"
+    document = isentrope.calibrate(llama, tokens(1, 512), rope="yarn:4", per="head").to_dict()
     document = {key: document[key] for key in ("kind", "version", "rope", "trained_length", "rule")}
-    made.set_attn_implementation("isentrope")
-    own = dict(made.config.rope_parameters)
+    llama.set_attn_implementation("isentrope")
+    parameters = dict(llama.config.rope_parameters)
     refused = 0
-    for at in [at for at in pointers(document) if at]:
+    for path in [path for path in pointers(document) if path]:
         for replacement in (None, [], {}, "text", -1, 0.5, True, ["text"], ["logn(512)"], ["scaled(1.1)"] * 3, {"rope_type": []}):
-            file.write_text(json.dumps(damaged(document, at, replacement)))
+            file.write_text(json.dumps(damaged(document, path, replacement)))
             try:
-                isentrope.hf.apply(made, file)
+                isentrope.hf.apply(llama, file)
             except ValueError as error:
                 refused += 1
                 assert str(file) in str(error) and "; got " in str(error), error
-                assert made.config.rope_parameters == own and not hasattr(made.config, rope.SWITCHED)
+                assert llama.config.rope_parameters == parameters and not hasattr(llama.config, rope.SWITCHED)
             else:  # true's version, another text
-                made = model()
-                made.set_attn_implementation("isentrope")
+                llama = model()
+                llama.set_attn_implementation("isentrope")
     assert refused > 80
     for text in ("", "{", "[]", "5", '{"kind": "evaluation"}'):
         file.write_text(text)
         with pytest.raises(ValueError, match=r"\[apply\] .*rule.json must be .*; got"):
-            isentrope.hf.apply(made, file)
+            isentrope.hf.apply(llama, file)
     with pytest.raises(OSError, match='cannot read ".*none.json": No such file'):
-        isentrope.hf.apply(made, tmp_path / "none.json")
+        isentrope.hf.apply(llama, tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("always", [False, True])
 @pytest.mark.parametrize("rope", ["yarn:4", "ntk:4"])
 def test_what_was_applied_is_saved_with_the_model(tmp_path, always, rope):
-    made, (text,) = model(), tokens(1, 800)
-    found = isentrope.calibrate(made, tokens(2, 512), rope=rope, per="layer")
-    made.set_attn_implementation("isentrope")
-    isentrope.hf.apply(made, found, always=always)
-    made.save_pretrained(tmp_path)
+    llama, (text,) = model(), tokens(1, 800)
+    result = isentrope.calibrate(llama, tokens(2, 512), rope=rope, per="layer")
+    llama.set_attn_implementation("isentrope")
+    isentrope.hf.apply(llama, result, always=always)
+    llama.save_pretrained(tmp_path)
     loaded = hf.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="isentrope").eval()
     with torch.no_grad():
         for length in (500, 800):
-            torch.testing.assert_close(loaded(text[None, :length]).logits, made(text[None, :length]).logits)
+            torch.testing.assert_close(loaded(text[None, :length]).logits, llama(text[None, :length]).logits)
 
 
 def test_one_gain_is_transformers_own_attention_factor():
-    made, (text,) = model(), tokens(1, 600)
-    found = isentrope.calibrate(made, tokens(2, 512), rope="yarn:4").to_dict()
-    told = engine_settings(found | {"architecture": "llama"})
-    made.set_attn_implementation("isentrope")
-    isentrope.hf.apply(made, found, always=True)
-    parameters = json.loads(told["transformers"].removeprefix("rope_parameters "))
+    llama, (text,) = model(), tokens(1, 600)
+    result = isentrope.calibrate(llama, tokens(2, 512), rope="yarn:4").to_dict()
+    settings = engine_settings(result | {"architecture": "llama"})
+    llama.set_attn_implementation("isentrope")
+    isentrope.hf.apply(llama, result, always=True)
+    parameters = json.loads(settings["transformers"].removeprefix("rope_parameters "))
     theirs = model(rope_parameters=parameters | {"rope_theta": 10000.0}).eval()
     with torch.no_grad():
-        torch.testing.assert_close(theirs(text[None]).logits, made(text[None]).logits, rtol=1e-3, atol=1e-3)
-    factor = float(told["llama.cpp"].rsplit(":", 1)[1])
+        torch.testing.assert_close(theirs(text[None]).logits, llama(text[None]).logits, rtol=1e-3, atol=1e-3)
+    factor = float(settings["llama.cpp"].rsplit(":", 1)[1])
     assert factor * (0.1 * math.log(4) + 1) == pytest.approx(parameters["attention_factor"], rel=1e-5)
-    overrides = json.loads(told["vLLM"].removeprefix("--hf-overrides ").strip("'"))
+    overrides = json.loads(settings["vLLM"].removeprefix("--hf-overrides ").strip("'"))
     assert overrides["rope_parameters"] == parameters | {"attn_factor": factor}
-    assert "only YaRN with a single gain" in str(engine_settings(found | {"rule": ["standard"] * 2, "architecture": "llama"}))
+    assert "only YaRN with a single gain" in str(engine_settings(result | {"rule": ["standard"] * 2, "architecture": "llama"}))
 
 
 @pytest.mark.parametrize(
-    ("documents", "passages", "kept", "said"),
+    ("documents", "passages", "kept", "words"),
     [
         (1, 1, False, "undecided: the t test takes 3 passages or more, best of as many documents; got 1"),
         (2, 2, False, "undecided: the t test takes 3 passages or more, best of as many documents; got 2"),
@@ -231,8 +231,8 @@ def test_one_gain_is_transformers_own_attention_factor():
         (4, 4, False, "not kept: no better by a t test over 4 documents"),
     ],
 )
-def test_a_verdict_names_its_units(documents, passages, kept, said):
-    assert verdict({"documents": documents, "kept": kept, "nll": [{"passages": passages}]}) == said
+def test_a_verdict_names_its_units(documents, passages, kept, words):
+    assert verdict({"documents": documents, "kept": kept, "nll": [{"passages": passages}]}) == words
 
 
 @pytest.fixture(scope="module")
@@ -256,13 +256,13 @@ def test_the_command_writes_a_rule_that_apply_takes(saved, tmp_path):
         "--output", rule, "--json", "-", "--report", page, "--resume", tmp_path / "run.jsonl",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert json.loads(rule.read_text()) == found and isinstance(found["kept"], bool)
-    assert {"log_gain", "kept", "nll", "rule"} <= found.keys()
-    assert {"method", "from", "to", "mean", "difference", "se"} <= found["nll"][0].keys()
+    result = json.loads(done.stdout)
+    assert json.loads(rule.read_text()) == result and isinstance(result["kept"], bool)
+    assert {"log_gain", "kept", "nll", "rule"} <= result.keys()
+    assert {"method", "from", "to", "mean", "difference", "se"} <= result["nll"][0].keys()
     assert "<svg" in page.read_text() or "vega" in page.read_text()
-    made = hf.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="isentrope")
-    isentrope.hf.apply(made, rule)
+    llama = hf.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="isentrope")
+    isentrope.hf.apply(llama, rule)
 
 
 @pytest.mark.parametrize("files, units, over", [(3, 3, "over 3 documents"), (2, 2, "undecided"), (1, 3, "over 3 passages of one document, which")])
@@ -274,12 +274,12 @@ def test_several_files_are_documents_and_give_a_passage_each(saved, tmp_path, fi
         paths[-1].write_text(text.read_text()[i * 7 :])
     arguments = ["calibrate", folder, "--text", *paths, "--rope", "yarn:4", "--length", 256, "--passages", 3,
                  "--lengths", 512, 1024]  # fmt: skip
-    told, found = command(*arguments), command(*arguments, "--json")
-    assert told.returncode == 0 and over in told.stdout, told.stderr
-    found = json.loads(found.stdout)
-    assert found["documents"] == files and found["texts"] == (files if files > 1 else 2)
-    assert {row["passages"] for row in found["nll"]} == {units}
-    assert found["text"] == ", ".join(path.name for path in paths)
+    printed, document = command(*arguments), command(*arguments, "--json")
+    assert printed.returncode == 0 and over in printed.stdout, printed.stderr
+    document = json.loads(document.stdout)
+    assert document["documents"] == files and document["texts"] == (files if files > 1 else 2)
+    assert {row["passages"] for row in document["nll"]} == {units}
+    assert document["text"] == ", ".join(path.name for path in paths)
 
 
 @pytest.mark.long
@@ -290,9 +290,9 @@ def test_evaluate_as_a_command(saved, tmp_path):
         "--lengths", 0, 512, 1024, "--passages", 2, "--retrieval", "--json", "-",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert [row["method"] for row in found["nll"]] == ["standard"] * 2 + ["scaled(1.1)"] * 2
-    assert len(found["retrieval"]) == 2 and len(found["retrieval"][0]["nll"]) == 8
+    document = json.loads(done.stdout)
+    assert [row["method"] for row in document["nll"]] == ["standard"] * 2 + ["scaled(1.1)"] * 2
+    assert len(document["retrieval"]) == 2 and len(document["retrieval"][0]["nll"]) == 8
 
 
 @pytest.mark.parametrize(

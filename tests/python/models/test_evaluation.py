@@ -17,13 +17,13 @@ from isentrope.models.student import one_sided_p
 
 @pytest.mark.parametrize("chunk", [64, 100, 1024])
 def test_losses_in_chunks_are_those_of_one_pass(chunk):
-    made, (text,) = model(), tokens(1, 700)
+    llama, (text,) = model(), tokens(1, 700)
     with torch.no_grad():
-        want = torch.nn.functional.cross_entropy(made(text[None, :-1]).logits[0], text[1:], reduction="none")
-    made.set_attn_implementation("isentrope")
+        want = torch.nn.functional.cross_entropy(llama(text[None, :-1]).logits[0], text[1:], reduction="none")
+    llama.set_attn_implementation("isentrope")
     for first in (1, 65, 130, 699):
-        found = evaluation.losses(made, text, chunk, first)
-        torch.testing.assert_close(found, want[first - 1 :], rtol=1e-4, atol=1e-4)
+        losses = evaluation.losses(llama, text, chunk, first)
+        torch.testing.assert_close(losses, want[first - 1 :], rtol=1e-4, atol=1e-4)
 
 
 def test_differences_are_paired_and_their_errors_over_blocks_and_passages():
@@ -32,8 +32,8 @@ def test_differences_are_paired_and_their_errors_over_blocks_and_passages():
         results.add("a", passage, [a] * 4)
         results.add("b", passage, [b, b, b - 0.1, b - 0.1])
     methods = [evaluation.Method("a"), evaluation.Method("b")]
-    found = evaluation.compare(results, methods, 2, [0, 512, 1024])
-    late = found[-1]
+    differences = evaluation.compare(results, methods, 2, [0, 512, 1024])
+    late = differences[-1]
     gaps = torch.tensor([-0.2, -0.2, -0.3, -0.3], dtype=torch.float64)
     assert (late.method, late.first, late.last) == ("b", 512, 1024)
     assert late.difference == pytest.approx(-0.25) and late.mean == pytest.approx(3.25)
@@ -48,11 +48,11 @@ def test_the_interval_over_passages_is_students():
     for passage, gap in enumerate([0.1, 0.2, 0.3]):
         results.add("a", passage, [3.0])
         results.add("b", passage, [3.0 + gap])
-    found = evaluation.compare(results, [evaluation.Method("a"), evaluation.Method("b")], 3, [0, 256])[-1]
+    difference = evaluation.compare(results, [evaluation.Method("a"), evaluation.Method("b")], 3, [0, 256])[-1]
     reach = 4.302653 * 0.1 / math.sqrt(3)
-    assert found.interval == pytest.approx((0.2 - reach, 0.2 + reach), abs=1e-6)
-    assert found.to_dict()["high"] == found.interval[1]
-    words, few = (table([one.to_dict()]) for one in (found, replace(found, passages=2)))
+    assert difference.interval == pytest.approx((0.2 - reach, 0.2 + reach), abs=1e-6)
+    assert difference.to_dict()["high"] == difference.interval[1]
+    words, few = (table([one.to_dict()]) for one in (difference, replace(difference, passages=2)))
     assert "[-0.0484, +0.4484]" in words and "[" not in few
 
 
@@ -68,8 +68,8 @@ def test_better_is_what_students_t_over_passages_says(gaps, better):
     for passage, gap in enumerate(gaps):
         results.add("a", passage, [4.0] * 2)
         results.add("b", passage, [4.0 + gap] * 2)
-    found = evaluation.compare(results, [evaluation.Method("a"), evaluation.Method("b")], len(gaps), [0, 512])
-    assert evaluation.beats(found[-1]) is better
+    differences = evaluation.compare(results, [evaluation.Method("a"), evaluation.Method("b")], len(gaps), [0, 512])
+    assert evaluation.beats(differences[-1]) is better
 
 
 @pytest.mark.parametrize("t, df, p", [(6.313752, 1, 0.05), (2.919986, 2, 0.05), (2.353363, 3, 0.05), (1.833113, 9, 0.05),
@@ -79,31 +79,31 @@ def test_students_t_is_the_published_one(t, df, p):
 
 
 def test_what_lies_before_the_first_length_changes_nothing():
-    made, passages = model(), tokens(3, 1025)
+    llama, passages = model(), tokens(3, 1025)
     methods = [evaluation.Method("standard"), evaluation.Method("sharp", rules=[isentrope.ScaleRule("scaled(1.5)")])]
-    whole = evaluation.evaluate(made, passages, methods, lengths=[0, 512, 768, 1024])
+    whole = evaluation.evaluate(llama, passages, methods, lengths=[0, 512, 768, 1024])
     results = evaluation.Results(None, {})
-    found = evaluation.evaluate(made, passages, methods, lengths=[512, 768, 1024], results=results)
+    differences = evaluation.evaluate(llama, passages, methods, lengths=[512, 768, 1024], results=results)
     assert len(results.get("sharp", 0, range(2, 4))) == 2
     with pytest.raises(ValueError, match="the blocks 0 to 2 of a passage; got 2 to 4 of standard"):
-        evaluation.evaluate(made, passages, methods, lengths=[0, 512], results=results)
-    for one, other in zip(found, [difference for difference in whole if difference.first]):
+        evaluation.evaluate(llama, passages, methods, lengths=[0, 512], results=results)
+    for one, other in zip(differences, [difference for difference in whole if difference.first]):
         assert one.to_dict() == pytest.approx(other.to_dict(), abs=1e-6, nan_ok=True)
 
 
 def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
-    made, passages, file = model(), tokens(2, 513), tmp_path / "run.jsonl"
+    llama, passages, file = model(), tokens(2, 513), tmp_path / "run.jsonl"
     methods = [evaluation.Method("standard"), evaluation.Method("sharp", rules=[isentrope.ScaleRule("scaled(1.5)")])]
-    first = evaluation.evaluate(made, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}))
+    first = evaluation.evaluate(llama, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}))
     with file.open("a") as half:
         half.write('{"method": "sharp", "passa')  # as left by a killed run
     calls = []
     again = evaluation.evaluate(
-        made, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}),
+        llama, passages, methods, lengths=[0, 512], results=evaluation.Results(file, {"a": 1}),
         progress=lambda *step: calls.append(step),
     )  # fmt: skip
     assert again == first and calls == []
-    assert first[1].difference != 0 and made.config._attn_implementation == "sdpa"
+    assert first[1].difference != 0 and llama.config._attn_implementation == "sdpa"
     with pytest.raises(ValueError, match="must be of this model, text and settings; a must be 2; got 1"):
         evaluation.Results(file, {"a": 2})
     with pytest.raises(ValueError, match="settings; b must be 1; got absent"):
@@ -193,11 +193,11 @@ def test_questions_lie_as_far_from_their_answers_as_they_say():
 
 
 def test_answers_have_the_losses_of_a_reading_of_all_tokens():
-    made, asked = model(), retrieval.prompt(Words(), torch.full((600,), 60), [100, 400])
-    made.set_attn_implementation("isentrope")
-    everywhere = evaluation.losses(made, asked.tokens)
+    llama, asked = model(), retrieval.prompt(Words(), torch.full((600,), 60), [100, 400])
+    llama.set_attn_implementation("isentrope")
+    everywhere = evaluation.losses(llama, asked.tokens)
     want = [everywhere[answer].mean().item() for answer in asked.answers]
-    assert retrieval.retrieval(made, asked) == pytest.approx(want, abs=1e-4)
+    assert retrieval.retrieval(llama, asked) == pytest.approx(want, abs=1e-4)
 
 
 @pytest.mark.parametrize(

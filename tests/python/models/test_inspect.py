@@ -22,12 +22,12 @@ CONFIG = tiny_model.CONFIG | {"max_position_embeddings": 64}
 
 def model(silent_layer=None):
     torch.manual_seed(3)
-    made = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG))
+    llama = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG))
     if silent_layer is not None:
         # Scores of 0: every row averages over all of its keys.
-        torch.nn.init.zeros_(made.model.layers[silent_layer].self_attn.q_proj.weight)
-        made.model.layers[1 - silent_layer].self_attn.q_proj.weight.data *= 100
-    return made
+        torch.nn.init.zeros_(llama.model.layers[silent_layer].self_attn.q_proj.weight)
+        llama.model.layers[1 - silent_layer].self_attn.q_proj.weight.data *= 100
+    return llama
 
 
 def texts(count=3, length=40):
@@ -35,8 +35,8 @@ def texts(count=3, length=40):
 
 
 def test_a_head_without_scores_blurs_and_its_numbers_are_known():
-    made = model(silent_layer=1)
-    result = isentrope.inspect(made, texts(), max_length=33)
+    llama = model(silent_layer=1)
+    result = isentrope.inspect(llama, texts(), max_length=33)
     assert result.blurred() == [(1, head) for head in range(4)] and result.collapsed() == []
     assert result.edges == [1, 2, 3, 5, 9, 17, 33, 65] and result.n[-2:] == [24.5, 33]
     bins = [(1, 2), (2, 3), (3, 5), (5, 9), (9, 17), (17, 33), (33, 34)]
@@ -47,15 +47,15 @@ def test_a_head_without_scores_blurs_and_its_numbers_are_known():
     torch.testing.assert_close(result.mean["effective_keys"][1, 0, :3], torch.tensor(keys, dtype=torch.float64))
     assert (result.spread["entropy"][1] < 1e-6).all() and (result.spread["entropy"][0, :, 2:] > 0).all()
     assert result.texts == 3 and result.tokens == 99
-    assert made.config._attn_implementation == "sdpa" and made.training, "the model is left as it was"
+    assert llama.config._attn_implementation == "sdpa" and llama.training, "the model is left as it was"
 
 
 def test_numbers_equal_those_of_eager_weights():
-    made, (text,) = model().eval(), texts(1)
-    result = isentrope.inspect(made, [text])
-    made.set_attn_implementation("eager")
+    llama, (text,) = model().eval(), texts(1)
+    result = isentrope.inspect(llama, [text])
+    llama.set_attn_implementation("eager")
     with torch.no_grad():
-        weights = made(text[None], output_attentions=True).attentions
+        weights = llama(text[None], output_attentions=True).attentions
     for layer, p in enumerate(weights):
         entropy = torch.special.entr(p[0].double()).sum(-1)
         want = torch.stack([entropy[:, a - 1 : b - 1].mean(1) for a, b in zip(result.edges, result.edges[1:])], 1)
@@ -73,11 +73,11 @@ class Called(TorchDispatchMode):
 
 
 def test_inspecting_a_text_is_one_forward_pass():
-    made, text = tiny_model.model(), torch.randint(1, 61, (128,))
+    llama, text = tiny_model.model(), torch.randint(1, 61, (128,))
     with torch.no_grad(), Called() as pass_of_the_model:  # with sdpa
-        made.base_model(text[None], use_cache=False)
+        llama.base_model(text[None], use_cache=False)
     with Called() as inspected:
-        isentrope.inspect(made, [text])
+        isentrope.inspect(llama, [text])
     assert inspected.counts["isentrope.attention"] == 2  # one a layer
     products = [name for name in pass_of_the_model.counts if re.fullmatch(r"aten\.(mm|addmm|bmm|baddbmm)", name)]
     assert products and all(inspected.counts[name] == pass_of_the_model.counts[name] for name in products)
@@ -98,22 +98,22 @@ def test_the_suggested_rule_is_the_one_that_was_left_out():
 
 def test_the_longest_rows_of_a_head_are_those_its_window_leaves():
     config = hf.Gemma2Config(**CONFIG, sliding_window=6, layer_types=["sliding_attention", "full_attention"])
-    made = hf.AutoModelForCausalLM.from_config(config)
-    for layer in made.model.layers:
+    llama = hf.AutoModelForCausalLM.from_config(config)
+    for layer in llama.model.layers:
         torch.nn.init.zeros_(layer.self_attn.q_proj.weight)
-    result = isentrope.inspect(made, texts())
+    result = isentrope.inspect(llama, texts())
     assert result.mean["entropy"][0, :, -1].isnan().all(), "no row of the first layer sees as many keys"
     assert result.blurred() == [(layer, head) for layer in range(2) for head in range(4)]
-    made.model.layers[0].self_attn.q_proj.weight.data.normal_().mul_(1000)
-    made.model.layers[0].self_attn.k_proj.weight.data.mul_(1000)
-    result = isentrope.inspect(made, texts())
+    llama.model.layers[0].self_attn.q_proj.weight.data.normal_().mul_(1000)
+    llama.model.layers[0].self_attn.k_proj.weight.data.mul_(1000)
+    result = isentrope.inspect(llama, texts())
     assert {layer for layer, _ in result.blurred()} == {1} and {layer for layer, _ in result.collapsed()} <= {0}
 
 
 def test_an_encoder():
     sizes = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
-    made = hf.BertModel(hf.BertConfig(**sizes))
-    result = isentrope.inspect(made, [torch.arange(9), torch.arange(20)])
+    llama = hf.BertModel(hf.BertConfig(**sizes))
+    result = isentrope.inspect(llama, [torch.arange(9), torch.arange(20)])
     assert result.n == [9.0, 20.0], "every row of a text sees all of it"
 
 
@@ -132,11 +132,11 @@ def test_errors_name_the_argument():
 
 def test_a_model_that_cannot_be_inspected_is_left_as_it_was():
     config = hf.RoFormerConfig(vocab_size=61, hidden_size=32, num_hidden_layers=1, num_attention_heads=4)
-    made = hf.RoFormerModel(config)
-    before = made.config._attn_implementation
+    llama = hf.RoFormerModel(config)
+    before = llama.config._attn_implementation
     with pytest.raises(ValueError, match="must use attn_implementation|must call the attention"):
-        isentrope.inspect(made, texts())
-    assert made.config._attn_implementation == before and made.training
+        isentrope.inspect(llama, texts())
+    assert llama.config._attn_implementation == before and llama.training
 
 
 def test_stretches_are_evenly_spread():
@@ -160,8 +160,8 @@ def test_long_texts_are_tokenised_where_they_are_read():
 
     text = "".join(chr(0x100 + i // 1000) for i in range(50_000))
     tokenizer = Characters()
-    found = tokenised(tokenizer, text, 3, 10)
-    assert [x[0].item() - 0x100 for x in found] == [0, 24, 49] and {len(x) for x in found} == {10}
+    stretches = tokenised(tokenizer, text, 3, 10)
+    assert [x[0].item() - 0x100 for x in stretches] == [0, 24, 49] and {len(x) for x in stretches} == {10}
     assert tokenizer.asked == 480
     assert [x[0].item() for x in tokenised(tokenizer, "abcdefghij", 2, 4)] == [ord("a"), ord("g")]
 
@@ -173,8 +173,8 @@ def test_every_stretch_begins_as_the_tokenizer_has_texts_begin():
         def __call__(self, text, **_):
             return {"input_ids": torch.tensor([[2, *(ord(x) for x in text)]])}
 
-    found = tokenised(WithBeginning(), "abcdefghij", 2, 4)
-    assert [x.tolist() for x in found] == [[2, *b"abc"], [2, *b"hij"]]
+    stretches = tokenised(WithBeginning(), "abcdefghij", 2, 4)
+    assert [x.tolist() for x in stretches] == [[2, *b"abc"], [2, *b"hij"]]
     assert {x[0].item() for x in tokenised(WithBeginning(), "abcdefghij" * 1000, 2, 4)} == {2}
 
 
@@ -194,8 +194,8 @@ def test_the_command_writes_table_json_and_report(folder):
     assert result.returncode == 0, result.stderr
     assert "of ln n" in result.stdout and "current rule: standard" in result.stdout
     assert "text: 2 of 2" in result.stderr
-    found = json.loads((folder / "out.json").read_text())
-    assert found["kind"] == "inspection" and found["tokens"] == 128 and found["model"] == "tiny"
+    document = json.loads((folder / "out.json").read_text())
+    assert document["kind"] == "inspection" and document["tokens"] == 128 and document["model"] == "tiny"
     page = Path(folder / "report.html").read_text()
     assert "Attention of tiny" in page and "Every head at n = 48" in page
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page), "the page loads nothing"

@@ -16,40 +16,40 @@ CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_la
 
 def model():
     torch.manual_seed(3)
-    made = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG))
+    llama = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG))
     # Heads of layer 0 average over all keys; those of layer 1 have logits of 1e4 and attend to one key.
-    torch.nn.init.zeros_(made.model.layers[0].self_attn.q_proj.weight)
-    made.model.layers[1].self_attn.q_proj.weight.data *= 1e5
-    made.set_attn_implementation("isentrope")
-    return made
+    torch.nn.init.zeros_(llama.model.layers[0].self_attn.q_proj.weight)
+    llama.model.layers[1].self_attn.q_proj.weight.data *= 1e5
+    llama.set_attn_implementation("isentrope")
+    return llama
 
 
 def test_a_reading_tells_averaging_heads_from_collapsed_ones():
-    made, tokens = model(), torch.randint(0, 61, (2, 40))
-    watcher = monitor.Monitor(made)
+    llama, tokens = model(), torch.randint(0, 61, (2, 40))
+    watcher = monitor.Monitor(llama)
     with watcher.watch():
-        made(tokens)
-    found = watcher.latest
+        llama(tokens)
+    reading = watcher.latest
     want = torch.arange(8, 41).double().log()
-    torch.testing.assert_close(found.entropy[0], want.mean().expand(4), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found.spread[0], want.std(correction=0).expand(4), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found.max_probability[0], (1 / want.exp()).mean().expand(4), rtol=1e-5, atol=1e-5)
-    assert (found.max_probability[1] > 0.99).all()
-    assert found.collapsed() == [(1, head) for head in range(4)]
-    summary = found.summary()
+    torch.testing.assert_close(reading.entropy[0], want.mean().expand(4), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(reading.spread[0], want.std(correction=0).expand(4), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(reading.max_probability[0], (1 / want.exp()).mean().expand(4), rtol=1e-5, atol=1e-5)
+    assert (reading.max_probability[1] > 0.99).all()
+    assert reading.collapsed() == [(1, head) for head in range(4)]
+    summary = reading.summary()
     assert summary["attention/collapsed"] == 4 and summary["attention/max_logit"] > 100
-    assert summary["attention/max_probability"] == found.max_probability.max()
+    assert summary["attention/max_probability"] == reading.max_probability.max()
     with watcher.watch(False):
-        made(tokens)
+        llama(tokens)
     assert watcher.latest is None
 
 
 def test_gradient_checkpointing_is_read_once():
-    made, tokens = model().train(), torch.randint(0, 61, (1, 20))
-    made.gradient_checkpointing_enable()
-    watcher = monitor.Monitor(made)
+    llama, tokens = model().train(), torch.randint(0, 61, (1, 20))
+    llama.gradient_checkpointing_enable()
+    watcher = monitor.Monitor(llama)
     with watcher.watch():
-        made(tokens, labels=tokens).loss.backward()
+        llama(tokens, labels=tokens).loss.backward()
     assert watcher.latest.entropy.shape == (2, 4)
 
 
@@ -97,13 +97,13 @@ def read(model, x, **options):
 def test_any_module_is_read_and_left_as_it_is(way):
     model, x = torch.nn.Sequential(Block(way), torch.nn.Tanh(), Block(way)), torch.randn(2, 20, 32)
     want = model(x)
-    result, found = read(model, x)
+    result, reading = read(model, x)
     assert torch.equal(result, want) and result.requires_grad
     attended = {"torch's module": ("0.inside", "2.inside")}.get(way, ("0", "2"))
-    assert found.names == attended and found.entropy.shape == (2, 4)
-    assert list(found.heads())[0] == f"attention/{attended[0]}/head0/entropy" and len(found.heads()) == 24
+    assert reading.names == attended and reading.entropy.shape == (2, 4)
+    assert list(reading.heads())[0] == f"attention/{attended[0]}/head0/entropy" and len(reading.heads()) == 24
     reference = read(torch.nn.Sequential(Block("isentrope"), torch.nn.Tanh(), Block("isentrope")), x)[1]
-    torch.testing.assert_close(found[:3], reference[:3], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(reading[:3], reference[:3], rtol=1e-4, atol=1e-4)
 
 
 def test_layers_may_have_unlike_heads_and_others_are_not_read():
@@ -116,14 +116,14 @@ def test_layers_may_have_unlike_heads_and_others_are_not_read():
 
 
 def test_torchs_function_is_read_under_the_rule_that_is_active():
-    x, own = torch.randn(1, 30, 32), torch.nn.functional.scaled_dot_product_attention
+    x, torchs_function = torch.randn(1, 30, 32), torch.nn.functional.scaled_dot_product_attention
     plain = read(Block(WAYS[1]), x)[1].entropy
     with isentrope.sdpa.activate("entropy_invariant(base=2)"):
         sharper = read(Block(WAYS[1]), x)[1].entropy
         by_module = read(Block(WAYS[0]), x)[1].entropy  # its mask is of floating point
     assert (sharper < plain - 0.01).all()
     torch.testing.assert_close(by_module, sharper, rtol=1e-4, atol=1e-4)
-    assert torch.nn.functional.scaled_dot_product_attention is own
+    assert torch.nn.functional.scaled_dot_product_attention is torchs_function
 
 
 def test_dropout_is_drawn_as_without_the_monitor():
@@ -141,14 +141,14 @@ def test_dropout_is_drawn_as_without_the_monitor():
 
 
 def test_the_trainer_logs_it(tmp_path):
-    made = model()
+    llama = model()
     rows = [{"input_ids": row, "labels": row} for row in torch.randint(0, 61, (8, 24))]
     arguments = hf.TrainingArguments(
         str(tmp_path), max_steps=4, per_device_train_batch_size=2, logging_steps=100, report_to=[], use_cpu=True,
         disable_tqdm=True, save_strategy="no",
     )  # fmt: skip
     watching = monitor.callback(every=2, log=monitor_logs.JsonLines(tmp_path / "log/heads.jsonl"))
-    trainer = hf.Trainer(made, arguments, train_dataset=rows, callbacks=[watching])
+    trainer = hf.Trainer(llama, arguments, train_dataset=rows, callbacks=[watching])
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "attention/entropy" in entry]
     assert [entry["step"] for entry in logged] == [1, 3]
@@ -179,25 +179,25 @@ def test_tensorboard_gets_every_head(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from torch.utils.tensorboard import SummaryWriter
 
-    found = reading_of(Block("isentrope"), torch.randn(2, 20, 32))
+    reading = reading_of(Block("isentrope"), torch.randn(2, 20, 32))
     with SummaryWriter(tmp_path) as writer:
-        monitor_logs.TensorBoard(writer)(7, found)
+        monitor_logs.TensorBoard(writer)(7, reading)
     curves = EventAccumulator(str(tmp_path)).Reload()
-    assert set(curves.Tags()["scalars"]) == found.heads().keys() | found.summary().keys()
+    assert set(curves.Tags()["scalars"]) == reading.heads().keys() | reading.summary().keys()
     (point,) = curves.Scalars("attention//head3/max_probability")
-    assert point.step == 7 and point.value == pytest.approx(found.max_probability[0, 3].item())
+    assert point.step == 7 and point.value == pytest.approx(reading.max_probability[0, 3].item())
 
 
 @pytest.mark.long
 def test_weights_and_biases_gets_every_head_offline(tmp_path):
     wandb = pytest.importorskip("wandb")
-    found = reading_of(Block("isentrope"), torch.randn(2, 20, 32))
+    reading = reading_of(Block("isentrope"), torch.randn(2, 20, 32))
     run = wandb.init(mode="offline", dir=tmp_path, project="test")
-    monitor_logs.WeightsAndBiases(run)(7, found)
+    monitor_logs.WeightsAndBiases(run)(7, reading)
     run.finish()
     wandb.teardown()  # its service may still write after the end of a run
     (written,) = (path.read_bytes() for path in tmp_path.glob("wandb/offline-run-*/*.wandb"))
-    assert all(name.encode() in written for name in (*found.summary(), *found.heads()))
+    assert all(name.encode() in written for name in (*reading.summary(), *reading.heads()))
 
 
 def test_lightning_logs_it(tmp_path):

@@ -59,8 +59,8 @@ def test_a_head_below_the_threshold_keeps_its_rows_bit_for_bit():
     torch.testing.assert_close(model[0].logits(x), gamma[:, None, None] * logits)
     assert model[0].logits(x).amax() <= tau * 1.0001
     for key, tensor in model.state_dict().items():
-        kept = torch.cat([(gamma == 1).repeat_interleave(8), torch.ones(32, dtype=torch.bool)])
-        assert torch.equal(tensor[kept], before[key][kept]) and not torch.equal(tensor[~kept], before[key][~kept])
+        below = torch.cat([(gamma == 1).repeat_interleave(8), torch.ones(32, dtype=torch.bool)])
+        assert torch.equal(tensor[below], before[key][below]) and not torch.equal(tensor[~below], before[key][~below])
     assert clip.clipped.tolist() == (gamma < 1).long().tolist() and clip.clipped.sum() == 2
     after = copy.deepcopy(model.state_dict())
     clip.step()  # no forward pass since
@@ -183,23 +183,23 @@ def test_compiled_without_a_graph_break(function, checkpointed, backend):
         model(x).sum().backward()
         clip.step()
     clip.remove()
-    found = isentrope.QKClip(compiled, 3.0, projections=of_qkv)
+    clip_of_compiled = isentrope.QKClip(compiled, 3.0, projections=of_qkv)
     # Required by torch for compiled checkpoints: repeating a forward pass changes no maximum.
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
         run = torch.compile(compiled, fullgraph=True, backend=backend)
         for _ in range(2):
             run(x).sum().backward()
-            found.step()
-    found.remove()
+            clip_of_compiled.step()
+    clip_of_compiled.remove()
     assert clip.clipped.any()
-    torch.testing.assert_close(found.largest, clip.largest)
-    assert torch.equal(found.clipped, clip.clipped)
+    torch.testing.assert_close(clip_of_compiled.largest, clip.largest)
+    assert torch.equal(clip_of_compiled.clipped, clip.clipped)
     for a, b in zip(model.parameters(), compiled.parameters()):
         torch.testing.assert_close(a, b)
 
 
 def test_torchs_module_and_function_are_read_and_left():
-    own, x = torch.nn.functional.scaled_dot_product_attention, torch.randn(2, 9, 32)
+    torchs_function, x = torch.nn.functional.scaled_dot_product_attention, torch.randn(2, 9, 32)
     for size in (None, 20):
         torch.manual_seed(1)
         model = nn.MultiheadAttention(32, 4, batch_first=True, kdim=size, vdim=size).train()
@@ -214,7 +214,7 @@ def test_torchs_module_and_function_are_read_and_left():
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
         assert (clip.largest > 0.05).all()
         clip.remove(), clip.remove()
-        assert torch.nn.functional.scaled_dot_product_attention is own
+        assert torch.nn.functional.scaled_dot_product_attention is torchs_function
 
 
 @pytest.mark.parametrize("size", [None, 20])

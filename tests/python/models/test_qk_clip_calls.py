@@ -20,15 +20,15 @@ from isentrope.models import projections
 @pytest.fixture(autouse=True)
 def clips_end(monkeypatch):
     """Removes each clip after its test, because clips replace torch's function."""
-    made, start = [], isentrope.QKClip.__init__
+    clips, start = [], isentrope.QKClip.__init__
 
     def recorded(clip, *args, **options):
         start(clip, *args, **options)
-        made.append(clip)
+        clips.append(clip)
 
     monkeypatch.setattr(isentrope.QKClip, "__init__", recorded)
     yield
-    for clip in made:
+    for clip in clips:
         clip.remove()
 
 

@@ -74,16 +74,16 @@ class Calls:
         self.inputs.setdefault(module, (args, kwargs))
 
     def logits(self, module):
-        found = []
+        logits_by_call = []
 
         def see(_, q, k, options):
             scale = options["scale"] or q.shape[-1] ** -0.5
-            found.append(scale * q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT)
+            logits_by_call.append(scale * q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT)
 
         args, kwargs = self.inputs[module]
         with observing(see), torch.no_grad():
             module(*args, **kwargs)
-        return found[0]
+        return logits_by_call[0]
 
 
 def gammas(clip, name, tau):
@@ -123,14 +123,14 @@ def test_the_logits_after_a_step_are_those_of_the_formula(name):
 
 def logits_of_torchs_calls(monkeypatch):
     """A list that gets the unmasked logits of each call of torch's function."""
-    own, found = torch.nn.functional.scaled_dot_product_attention, []
+    torchs_function, logits_by_call = torch.nn.functional.scaled_dot_product_attention, []
 
     def see(q, k, *args, **options):
-        found.append(q @ k.expand(-1, q.shape[1] // k.shape[1] * k.shape[1], -1, -1).mT / q.shape[-1] ** 0.5)
-        return own(q, k, *args, **options)
+        logits_by_call.append(q @ k.expand(-1, q.shape[1] // k.shape[1] * k.shape[1], -1, -1).mT / q.shape[-1] ** 0.5)
+        return torchs_function(q, k, *args, **options)
 
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", see)
-    return found
+    return logits_by_call
 
 
 @pytest.mark.parametrize("layout", FALCONS)
@@ -139,11 +139,11 @@ def test_every_layout_of_falcon_is_read_through_torchs_function(layout, monkeypa
     model = hf.AutoModelForCausalLM.from_config(FALCONS[layout](), attn_implementation="sdpa").double().train()
     largen(model)
     tokens, causal = torch.randint(3, 61, (2, 20)), torch.ones(20, 20, dtype=torch.bool).tril()
-    clip, found = isentrope.QKClip(model, tau=0.02), logits_of_torchs_calls(monkeypatch)
+    clip, logits_by_call = isentrope.QKClip(model, tau=0.02), logits_of_torchs_calls(monkeypatch)
     attention, inputs = model.transformer.h[0].self_attention, []
     attention.register_forward_pre_hook(lambda *call: inputs.append(call[1:]), with_kwargs=True)
     model(tokens, use_cache=False)
-    before = found[0]
+    before = logits_by_call[0]
     clip.step()
     largest = before.masked_fill(~causal, -torch.inf).amax((0, 2, 3))
     torch.testing.assert_close(clip.largest[:4], largest)
@@ -151,7 +151,7 @@ def test_every_layout_of_falcon_is_read_through_torchs_function(layout, monkeypa
     assert (gamma < 1).any()
     with torch.no_grad():
         attention(*inputs[0][0], **inputs[0][1])
-    torch.testing.assert_close(found[-1], gamma * before, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(logits_by_call[-1], gamma * before, rtol=1e-9, atol=1e-12)
 
 
 def test_cross_attention_of_gpt2_is_scaled_by_its_own_projections(monkeypatch):
@@ -161,9 +161,9 @@ def test_cross_attention_of_gpt2_is_scaled_by_its_own_projections(monkeypatch):
     encoded, tokens = torch.randn(2, 7, 32, dtype=torch.float64), torch.randint(3, 61, (2, 20))
     attention, inputs = model.transformer.h[0].crossattention, []
     attention.register_forward_pre_hook(lambda *call: inputs.append(call[1:]), with_kwargs=True)
-    clip, found = isentrope.QKClip(model, tau=0.02), logits_of_torchs_calls(monkeypatch)
+    clip, logits_by_call = isentrope.QKClip(model, tau=0.02), logits_of_torchs_calls(monkeypatch)
     model(tokens, encoder_hidden_states=encoded, use_cache=False)
-    before, values = found[1], attention.c_attn.weight[:, 32:].clone()  # the second call of the first layer
+    before, values = logits_by_call[1], attention.c_attn.weight[:, 32:].clone()  # the second call of the first layer
     clip.step()
     largest = {name: value for name, value in clip.heads().items() if "h.0.crossattention" in name}
     torch.testing.assert_close(torch.tensor(list(largest.values()), dtype=torch.float64), before.amax((0, 2, 3)))
@@ -171,7 +171,7 @@ def test_cross_attention_of_gpt2_is_scaled_by_its_own_projections(monkeypatch):
     assert (gamma < 1).any() and torch.equal(attention.c_attn.weight[:, 32:], values)
     with torch.no_grad():
         attention(*inputs[0][0], **inputs[0][1])
-    torch.testing.assert_close(found[-1], gamma * before, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(logits_by_call[-1], gamma * before, rtol=1e-9, atol=1e-12)
 
 
 def test_sinks_are_no_logits():

@@ -20,8 +20,8 @@ def test_examples_run_and_print_what_they_say(page, capsys):
         if "restore_flash_attention_impl" in block and not hasattr(torch.nn.attention, "restore_flash_attention_impl"):
             continue  # torch 2.10
         exec(compile(block, page, "exec"), names)
-        said = re.findall(r"^# (.*)$", block, re.MULTILINE)
-        assert capsys.readouterr().out.splitlines() == said, block
+        promised = re.findall(r"^# (.*)$", block, re.MULTILINE)
+        assert capsys.readouterr().out.splitlines() == promised, block
 
 
 def code_of(page):
@@ -56,6 +56,6 @@ def test_the_commands_of_the_readme_do_what_it_says():
     for target in (command.split()[1] for command in commands if command.startswith("make ")):
         subprocess.run(["make", "-n", target], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     assert "isentrope doctor" in commands
-    said = re.search(r"Its last line says `(.*?)`", text)[1]
+    promised = re.search(r"Its last line says `(.*?)`", text)[1]
     doctor = subprocess.run(["isentrope", "doctor", "--seconds", "1"], capture_output=True, text=True, check=True)
-    assert said in doctor.stdout.splitlines()[-1]
+    assert promised in doctor.stdout.splitlines()[-1]

@@ -94,8 +94,8 @@ def test_two_processes_compute_what_one_does():
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     # Each process may write in the middle of the other's line.
     output = "".join(run("over_two_processes.py", program=torchrun))
-    said = re.findall(r"rank \d: 500 rows of 1000, as in one process: \w{4}", output)
-    assert sorted(said) == [f"rank {rank}: 500 rows of 1000, as in one process: True" for rank in (0, 1)]
+    lines = re.findall(r"rank \d: 500 rows of 1000, as in one process: \w{4}", output)
+    assert sorted(lines) == [f"rank {rank}: 500 rows of 1000, as in one process: True" for rank in (0, 1)]
 
 
 @pytest.mark.long
@@ -192,13 +192,13 @@ def test_the_demo_measures_its_four_parts(demo, tmp_path, monkeypatch, capsys):
                "--program", shutil.which("isentrope")])  # fmt: skip
     *sentences, page = capsys.readouterr().out.splitlines()
     assert len(sentences) == 5 and page == f"The page: {tmp_path / 'out' / 'report.html'}"
-    page, found = ((tmp_path / "out" / name).read_text() for name in ("report.html", "demo.json"))
+    page, record = ((tmp_path / "out" / name).read_text() for name in ("report.html", "demo.json"))
     assert page.count("<figure>") == 6 and "undecided (fewer than 3 seeds)" in page
-    found = json.loads(found)
-    assert [each["rule"]["rule"] for each in found["heads"]] == ["standard", demo.RULE]
-    assert found["heads"][0]["mean"]["entropy"] != found["heads"][1]["mean"]["entropy"]
-    assert found["cost"]["difference"] < 1e-4 and len(found["training"]["cells"]["rope-bert-500"]["records"]) == 2
-    assert [row["to"] for row in found["stretched"]["nll"]] == 2 * [256, 512, 768]
+    record = json.loads(record)
+    assert [each["rule"]["rule"] for each in record["heads"]] == ["standard", demo.RULE]
+    assert record["heads"][0]["mean"]["entropy"] != record["heads"][1]["mean"]["entropy"]
+    assert record["cost"]["difference"] < 1e-4 and len(record["training"]["cells"]["rope-bert-500"]["records"]) == 2
+    assert [row["to"] for row in record["stretched"]["nll"]] == 2 * [256, 512, 768]
 
 
 def test_the_readme_is_one_screen_after_another():

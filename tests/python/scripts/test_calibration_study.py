@@ -14,25 +14,25 @@ verdicts = pytest.importorskip("verdicts")
 
 def test_an_interval_is_students():
     assert verdicts.quantile(11) == pytest.approx(2.200985, abs=1e-6)
-    found = verdicts.difference([1.0, 2.0, 3.0], [1.1, 2.2, 3.3])
+    verdict = verdicts.difference([1.0, 2.0, 3.0], [1.1, 2.2, 3.3])
     error = math.sqrt(0.01 / 3)
-    assert found["mean"] == pytest.approx(-0.2) and found["high"] == pytest.approx(-0.2 + 4.302653 * error, abs=1e-6)
-    assert found["p"] == pytest.approx(0.0742, abs=1e-4)  # t = 3.4641 with 2 degrees of freedom
+    assert verdict["mean"] == pytest.approx(-0.2) and verdict["high"] == pytest.approx(-0.2 + 4.302653 * error, abs=1e-6)
+    assert verdict["p"] == pytest.approx(0.0742, abs=1e-4)  # t = 3.4641 with 2 degrees of freedom
 
 
 @pytest.mark.parametrize("ours, called", [([0.001, -0.001, 0.0005, -0.0005], True), ([0.006, 0.004, 0.005, 0.0055], False),
                                           ([0.02, -0.02, 0.01, -0.01], False)])  # fmt: skip
 def test_equivalence_is_a_mean_that_two_one_sided_tests_hold_within_the_margin(ours, called):
-    found = verdicts.difference([2 + x for x in ours], [2.0] * len(ours), 0.005)
-    assert (found["p"] < 0.05) is called
-    low, high = found["low"], found["high"]
+    verdict = verdicts.difference([2 + x for x in ours], [2.0] * len(ours), 0.005)
+    assert (verdict["p"] < 0.05) is called
+    low, high = verdict["low"], verdict["high"]
     assert not (called and (low < -0.01 or high > 0.01))
 
 
 def test_what_tells_nothing_is_not_called():
     for ours in ([1.0, 1.0], [1.0, 1.0, 1.0]):
-        found = verdicts.difference(ours, [2.0] * len(ours))
-        assert found["p"] == 1 and found["low"] is None and found["mean"] == -1
+        verdict = verdicts.difference(ours, [2.0] * len(ours))
+        assert verdict["p"] == 1 and verdict["low"] is None and verdict["mean"] == -1
 
 
 def test_holm_stops_at_the_first_that_fails():
@@ -83,9 +83,9 @@ def test_the_whole_study_on_models_of_two_layers_goes_on_where_it_was_stopped(tm
     monkeypatch.setattr(sys, "argv", list(map(str, arguments)))
     assert study.main() == 0
     first = output.read_text()
-    found = json.loads(first)
-    model = found["models"]["own-small"]
-    assert list(found["documents"]) == ["kind-0", "kind-1", "kind-2"] and set(model["stretches"]) == {"2", "4"}
+    record = json.loads(first)
+    model = record["models"]["own-small"]
+    assert list(record["documents"]) == ["kind-0", "kind-1", "kind-2"] and set(model["stretches"]) == {"2", "4"}
     for stretch in model["stretches"].values():
         assert set(stretch["tests"]) == {"none", "yarn", "logn", "best"} and stretch["program"]["instruction_set"]
         assert all(isinstance(test["called"], bool) and math.isfinite(test["p"]) for test in stretch["tests"].values())
@@ -100,15 +100,15 @@ def test_the_whole_study_on_models_of_two_layers_goes_on_where_it_was_stopped(tm
     assert output.read_text() == first
     assert readings == {file: file.stat().st_mtime_ns for file in (tmp_path / "work").rglob("*.json")}
     # Without the folder of readings, only what the record lacks is read, and gives the same.
-    del found["models"]["own-small"]["stretches"]["4"], found["models"]["own-small"]["tuning"]
-    output.write_text(json.dumps(found))
-    kept, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
-    kept.rename(elsewhere)
+    del record["models"]["own-small"]["stretches"]["4"], record["models"]["own-small"]["tuning"]
+    output.write_text(json.dumps(record))
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    work.rename(elsewhere)
     assert study.main() == 0
-    assert output.read_text() == first and not (kept / "readings/own-small/gain-2.json").exists()
+    assert output.read_text() == first and not (work / "readings/own-small/gain-2.json").exists()
     # A record continues only with the same weights and documents.
-    found["models"]["own-small"]["weights"] = "others"
-    output.write_text(json.dumps(found))
+    record["models"]["own-small"]["weights"] = "others"
+    output.write_text(json.dumps(record))
     assert study.main() == 2 and "got " in capsys.readouterr().err
     (documents / "test/kind-0.txt").write_text("Another text. " * 5000)
     assert study.main() == 2 and "documents" in capsys.readouterr().err

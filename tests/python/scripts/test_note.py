@@ -84,9 +84,9 @@ def test_a_frozen_rule_stays_at_the_trained_length():
 def test_the_models_of_a_seed_are_paired_and_finished_ones_are_kept(text, tmp_path, capsys):
     assert run(text, tmp_path, "--tokens", "2048", "--seeds", "1", "--json") == 0
     printed = json.loads(capsys.readouterr().out)
-    found = records(tmp_path)
-    assert sorted(found) == ["entropy_invariant-base=512-seed1", "standard-seed1"]
-    standard, grown = found["standard-seed1"], found["entropy_invariant-base=512-seed1"]
+    models = records(tmp_path)
+    assert sorted(models) == ["entropy_invariant-base=512-seed1", "standard-seed1"]
+    standard, grown = models["standard-seed1"], models["entropy_invariant-base=512-seed1"]
     assert printed == [standard, grown]
     assert standard["configuration"]["steps"] == 2 and standard["configuration"]["corpus"] == grown["configuration"]["corpus"]
     assert [row["kind"] for row in standard["rows"]] == ["trained", "near", "rescaled"]
@@ -101,12 +101,12 @@ def test_the_models_of_a_seed_are_paired_and_finished_ones_are_kept(text, tmp_pa
     assert len(records(tmp_path)) == 3 and (tmp_path / "models/standard-seed1.json").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("more, said", [(["--tokens", "4096"], "steps 2; this command trains steps 4"),
+@pytest.mark.parametrize("more, complaint", [(["--tokens", "4096"], "steps 2; this command trains steps 4"),
                                         (["--tokens", "2048", "--objective", "causal"], "objective mlm")])  # fmt: skip
-def test_a_finished_model_of_another_command_is_refused(text, tmp_path, capsys, more, said):
+def test_a_finished_model_of_another_command_is_refused(text, tmp_path, capsys, more, complaint):
     assert run(text, tmp_path, "--tokens", "2048", "--rules", "standard") == 0
     assert run(text, tmp_path, "--rules", "standard", *more) == 2
-    assert said in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err
 
 
 def test_a_finished_model_of_another_text_is_refused(text, tmp_path, capsys):
@@ -141,11 +141,11 @@ def test_seconds_end_a_training(text, tmp_path):
     assert records(tmp_path)["standard-seed1"]["configuration"]["steps"] == train.TIMED
 
 
-@pytest.mark.parametrize("more, said", [(["--tokens", "64", "--rules", "warm"], "a rule must be"), ([], "--tokens")])
-def test_what_is_wrong_is_named(text, tmp_path, capsys, more, said):
+@pytest.mark.parametrize("more, complaint", [(["--tokens", "64", "--rules", "warm"], "a rule must be"), ([], "--tokens")])
+def test_what_is_wrong_is_named(text, tmp_path, capsys, more, complaint):
     with pytest.raises(SystemExit) as ended:
         run(text, tmp_path, *more)
-    assert ended.value.code == 2 and said in capsys.readouterr().err
+    assert ended.value.code == 2 and complaint in capsys.readouterr().err
 
 
 def test_a_missing_text_is_named(tmp_path, capsys):
@@ -275,10 +275,10 @@ def test_a_device_has_one_training_at_a_time(text, tmp_path):
                           "--rules", "standard", "--output", tmp_path / "out"],
                          env=environment, stdout=subprocess.PIPE, text=True) for seed in (1, 2, 3)
     ]  # fmt: skip
-    held = sorted(json.loads(process.communicate()[0]) for process in processes)
+    intervals = sorted(json.loads(process.communicate()[0]) for process in processes)
     assert all(process.returncode == 0 for process in processes) and len(records(tmp_path / "out")) == 3
-    assert {index for index, _, _ in held} == {0, 1}
-    for (first, _, end), (second, begin, _) in zip(held, held[1:]):
+    assert {index for index, _, _ in intervals} == {0, 1}
+    for (first, _, end), (second, begin, _) in zip(intervals, intervals[1:]):
         assert first != second or end <= begin
 
 

@@ -41,8 +41,8 @@ def check():
       ["Of an attribute.", "Pair of numbers.", "first:", "one That continues.", "Where it lies."])],
 )  # fmt: skip
 def test_sentences_are_found(check, name, text, wanted):
-    found = [s for comment in check.comments(Path(name), text) for s in check.sentences(comment)]
-    assert sorted(found) == sorted(wanted)
+    sentences = [s for comment in check.comments(Path(name), text) for s in check.sentences(comment)]
+    assert sorted(sentences) == sorted(wanted)
 
 
 def test_faults(check):

@@ -33,12 +33,12 @@ def test_what_is_missing_is_named(old, new, wanted):
 
 
 def test_the_one_of_this_checkout_is_ready_or_unreleased():
-    found = changelog("0.0.0", (ROOT / "CHANGELOG.md").read_text())
-    assert "[Unreleased]" in found or "[0.0.0]" in found
+    state = changelog("0.0.0", (ROOT / "CHANGELOG.md").read_text())
+    assert "[Unreleased]" in state or "[0.0.0]" in state
 
 
 def test_examples_and_pages_ask_for_this_minor_version():
     minor = functions["version"]().rpartition(".")[0]
     files = [*ROOT.glob("examples/*/CMakeLists.txt"), *ROOT.glob("tests/packaging/*/CMakeLists.txt"), *ROOT.glob("docs/**/*.md")]
-    asked = {f"{file}: {found}" for file in files for found in re.findall(r"find_package\(isentrope ([\d.]+)", file.read_text())}
+    asked = {f"{file}: {version}" for file in files for version in re.findall(r"find_package\(isentrope ([\d.]+)", file.read_text())}
     assert len(asked) >= 8 and not [line for line in asked if not line.endswith(f": {minor}")]

@@ -45,17 +45,17 @@ def run(tmp_path):
 
 
 def test_the_summary_has_each_step_and_the_ten_longest_tests(run):
-    found = run("setup", "compile", "tests", "--show", "tests")
-    lines = found.stdout.splitlines()
-    assert found.returncode == 0 and "noise of pip" not in found.stdout and "short_test" in found.stdout
+    result = run("setup", "compile", "tests", "--show", "tests")
+    lines = result.stdout.splitlines()
+    assert result.returncode == 0 and "noise of pip" not in result.stdout and "short_test" in result.stdout
     assert re.fullmatch(r"setup 0:\d\d, compile 0:\d\d, tests 0:\d\d: 0:\d\d in all", lines[-11])
     assert lines[-10].split() == ["12.5", "s", "test_12"] and lines[-1].split() == ["3.5", "s", "test_3"]
 
 
 def test_a_failure_shows_its_last_lines_and_names_the_log(run, tmp_path):
-    found = run("setup", "broken", "tests")
-    assert found.returncode == 2 and "error: the reason" in found.stdout and "tests" not in found.stdout
-    log = re.search(r"failed with exit status 2; its whole output: (\S+)", found.stdout)[1]
+    result = run("setup", "broken", "tests")
+    assert result.returncode == 2 and "error: the reason" in result.stdout and "tests" not in result.stdout
+    log = re.search(r"failed with exit status 2; its whole output: (\S+)", result.stdout)[1]
     assert "error: the reason" in (tmp_path / log).read_text()
 
 

@@ -101,12 +101,12 @@ def test_two_ways_at_once_are_refused(restored):
 @pytest.mark.parametrize("layout", ["contiguous", "heads inside", "with gaps"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_dense_calls_have_the_results_and_gradients_of_attention(rule, causal, layout):
-    made = {
+    tensor = {
         "contiguous": lambda heads: torch.randn(2, heads, 7, 16),
         "heads inside": lambda heads: torch.randn(2, 7, heads, 16).transpose(1, 2),
         "with gaps": lambda heads: torch.randn(2, 7, 3, heads, 16)[:, :, 1].transpose(1, 2),
     }[layout]
-    q, k, v = (made(heads).requires_grad_() for heads in (4, 2, 2))
+    q, k, v = (tensor(heads).requires_grad_() for heads in (4, 2, 2))
     output, lse, *_, rng_state, _, _ = OPS._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, scale=0.3)
     want, statistics = isentrope.attention(q, k, v, rule=rule, scale=0.3, causal=causal, return_stats=["lse"])
     torch.testing.assert_close((output, lse), (want, statistics.lse))
@@ -154,14 +154,14 @@ def test_packed_documents_have_the_results_and_gradients_of_varlen_attention(rul
 
 def wanted_by_document(q, keys, rule, window):
     """Each document alone; keys: of each its keys and values."""
-    found = []
+    outputs = []
     for i, (k, v) in enumerate(keys):
         x = q[STARTS_Q[i] : STARTS_Q[i + 1]].transpose(0, 1)[None]
         causal = window[1] == 0
         options = {"rule": rule, "causal": causal, "window_size": window, "return_stats": ["lse"]}
         output, statistics = isentrope.attention(x, k.transpose(0, 1)[None], v.transpose(0, 1)[None], **options)
-        found.append((output[0].transpose(0, 1), statistics.lse[0].transpose(0, 1)))
-    return [torch.cat(x) for x in zip(*found)]
+        outputs.append((output[0].transpose(0, 1), statistics.lse[0].transpose(0, 1)))
+    return [torch.cat(x) for x in zip(*outputs)]
 
 
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (2, 0)])

@@ -105,22 +105,22 @@ def test_every_call_is_of_the_rule():
         call = generated_call(draw)
         with sdpa_kernel(SDPBackend.MATH):
             valid = not isinstance(results(call), str)
-        with isentrope.sdpa.activate(RULE), warnings.catch_warnings(record=True) as said:
+        with isentrope.sdpa.activate(RULE), warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             got = results(call)
         if not valid or 0 in (*call["query"].shape, *call["key"].shape, *call["value"].shape):
             continue
         q = call["query"]
         if q.dtype == torch.float64:
-            count["told"] += 1
-            assert f"under 1/sqrt(dim) and not under {RULE}" in str(said[0].message)
+            count["warned"] += 1
+            assert f"under 1/sqrt(dim) and not under {RULE}" in str(warned[0].message)
             continue
         count["computed"] += 1
-        assert not said
+        assert not warned
         want = by_definition(**call)
         tolerance = TOLERANCE[q.dtype]
         torch.testing.assert_close(got[0].double(), want, rtol=tolerance, atol=tolerance, msg=lambda m: f"{m}\n{described(call)}")
-    assert count["computed"] > 60 and count["told"] > 3
+    assert count["computed"] > 60 and count["warned"] > 3
 
 
 def by_definition(query, key, value, attn_mask=None, is_causal=False, scale=None, enable_gqa=False):
@@ -223,11 +223,11 @@ def test_modules_in_eval_mode_are_of_the_rule(name, padded):
     seen = slice(None) if pad is None else ~pad
 
     def outputs():
-        found = []
+        results = []
         for train in (True, False):
             with torch.set_grad_enabled(train):
-                found.append(call(module.train(train), x, pad)[seen].detach())
-        return found
+                results.append(call(module.train(train), x, pad)[seen].detach())
+        return results
 
     plain = outputs()
     with isentrope.sdpa.activate():

@@ -104,8 +104,8 @@ def _gradient(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
     try:
         output = run(model, **inputs)
         weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(9))
-        found = torch.autograd.grad((output * weights).mean(), seen, allow_unused=True)
-        return torch.cat([x.flatten() for x in found if x is not None])
+        gradients = torch.autograd.grad((output * weights).mean(), seen, allow_unused=True)
+        return torch.cat([x.flatten() for x in gradients if x is not None])
     finally:
         for handle in handles:
             handle.remove()
@@ -171,9 +171,9 @@ def weights(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
     """Weights of attention, which a model promises by output_attentions=True."""
     with torch.no_grad():
         result = model(**inputs, output_attentions=True)
-    found = [list(value) for name, value in result.items() if "attentions" in name and value is not None]
-    found = [x for layers in found for x in layers if isinstance(x, Tensor)]
-    return torch.cat([x.flatten() for x in found]) if found else torch.zeros(0)
+    by_layer = [list(value) for name, value in result.items() if "attentions" in name and value is not None]
+    by_layer = [x for layers in by_layer for x in layers if isinstance(x, Tensor)]
+    return torch.cat([x.flatten() for x in by_layer]) if by_layer else torch.zeros(0)
 
 
 CASES: dict[str, Callable[[nn.Module, dict[str, Tensor]], Tensor | None]] = {

@@ -35,8 +35,8 @@ def architectures() -> list[str]:
 
 def classes_of(config: Any) -> list[type[nn.Module]]:
     """The class that decodes, if there is one, and the base class; none for a part of a model."""
-    found = [getattr(modeling_auto, name).get(type(config), None) for name in MAPPINGS]
-    return [kinds[0] if isinstance(kinds, tuple) else kinds for kinds in found if kinds is not None]
+    classes = [getattr(modeling_auto, name).get(type(config), None) for name in MAPPINGS]
+    return [kinds[0] if isinstance(kinds, tuple) else kinds for kinds in classes if kinds is not None]
 
 
 def build(name: str, attention: str, **keys: Any) -> nn.Module | None:
@@ -92,21 +92,21 @@ def judge(name: str) -> dict[str, Any]:
             return {"verdict": "not made", "why": "inputs of this kind", "class": type(eager).__name__}
     except Exception as error:
         return {"verdict": "not made", "why": words(error)}
-    found: dict[str, Any] = {"class": type(eager).__name__, "cases": {}}
+    verdict: dict[str, Any] = {"class": type(eager).__name__, "cases": {}}
     wanted = dict(results(eager, inputs))
     if isinstance(wanted["plain"], Exception):
-        return found | {"verdict": "not made", "why": "eager: " + words(wanted["plain"])}
+        return verdict | {"verdict": "not made", "why": "eager: " + words(wanted["plain"])}
     try:
         ours = build(name, "isentrope")
     except ValueError as error:
-        return found | {"verdict": "refused" if "eager" in str(error) else "wrong", "why": words(error)}
+        return verdict | {"verdict": "refused" if "eager" in str(error) else "wrong", "why": words(error)}
     calls = measured_calls(ours, inputs)
     for case, got in results(ours, inputs):
         want = wanted[case]
         if want is None:
             continue  # the model has no such case
         if isinstance(want, Exception):
-            found["cases"][case] = f"{EAGER_RAISES} {words(want)}"
+            verdict["cases"][case] = f"{EAGER_RAISES} {words(want)}"
             continue
         error = outcome(got, want)
         if isinstance(error, float) and error > TOLERANCE:
@@ -115,14 +115,14 @@ def judge(name: str) -> dict[str, Any]:
             error = f"{KEYLESS} {error:.0e}"  # such rows of padding may reach others
         if isinstance(error, float) and error > TOLERANCE and name in TURNS_MASKS and agrees(name, "sdpa", case, got, inputs):
             error = f"{AS_SDPA} {error:.0e}"
-        found["cases"][case] = error
+        verdict["cases"][case] = error
     # An attention of the model's own adds a boolean mask, as it does under eager, which got the additive one here.
-    others = {case: error for case, error in found["cases"].items() if case != "bool mask"}
+    others = {case: error for case, error in verdict["cases"].items() if case != "bool mask"}
     if not calls and verdict_of(others, None)["verdict"] != "wrong":
-        return {"verdict": "no attention", "class": found["class"]}
+        return {"verdict": "no attention", "class": verdict["class"]}
     if scale := compare(ours, calls):
-        found["scale"] = scale
-    return found | verdict_of(found["cases"], scale)
+        verdict["scale"] = scale
+    return verdict | verdict_of(verdict["cases"], scale)
 
 
 def error_in_float64(name: str, case: str, got: Tensor, inputs: dict[str, Tensor]) -> float:

@@ -77,8 +77,8 @@ def measured_calls(model: nn.Module, inputs: dict[str, Tensor]) -> list[Call]:
     attend = isentrope.hf.register.attention_forward
 
     def keep(module: nn.Module, arguments: Any, output: Any) -> None:
-        found = output if isinstance(output, (tuple, list)) else [output]
-        outputs.extend(x.detach().clone() for x in found if isinstance(x, Tensor) and x.is_floating_point() and x.dim() > 1)
+        tensors = output if isinstance(output, (tuple, list)) else [output]
+        outputs.extend(x.detach().clone() for x in tensors if isinstance(x, Tensor) and x.is_floating_point() and x.dim() > 1)
 
     def measure(module: nn.Module, query: Tensor, key: Tensor, *arguments: Any, scaling: float | None = None, **options: Any) -> Any:
         if module is not previous[0]:
@@ -142,13 +142,13 @@ def inner_products(heads: Tensor) -> Tensor:
     return torch.einsum("blhd,clhd->hlbc", heads, heads)
 
 
-def common_factor(wanted: Tensor, found: Tensor) -> float | None:
-    """Returns the factor with whose square each head's products are those of a found head; None if there is none."""
-    wanted, found = wanted[:, None], found[None]
+def common_factor(wanted: Tensor, computed: Tensor) -> float | None:
+    """Returns the factor with whose square each head's products are those of a computed head; None if there is none."""
+    wanted, computed = wanted[:, None], computed[None]
     largest = wanted.abs().amax((-2, -1))
-    squares = wanted.diagonal(dim1=-2, dim2=-1).sum(-1) / found.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=1e-30)
+    squares = wanted.diagonal(dim1=-2, dim2=-1).sum(-1) / computed.diagonal(dim1=-2, dim2=-1).sum(-1).clamp(min=1e-30)
     squares = squares.where(largest > 0, squares[..., :1])  # padding around images
-    same = (wanted - squares[..., None, None] * found).abs().amax((-2, -1)) <= PRECISION * largest
+    same = (wanted - squares[..., None, None] * computed).abs().amax((-2, -1)) <= PRECISION * largest
     matches = (same & ((squares / squares[..., :1] - 1).abs() <= GROWTH)).all(-1)
     if not matches.any(1).all():
         return None

@@ -47,7 +47,7 @@ TEST(ExtendedBf16, IsWithinTheSameBudget) {
   const ExtendedMode mode;
   if (!mode.is_on()) GTEST_SKIP() << "this CPU has no FEAT_EBF16";
   ASSERT_EQ(rounded_sum(), 1);
-  int told = 0;
+  int passed = 0;
   for (std::int64_t index = 0; index < 60; ++index) {
     Problem problem = generated_problem(5, index, 50'000);
     problem.type = DType::bf16;
@@ -55,9 +55,9 @@ TEST(ExtendedBf16, IsWithinTheSameBudget) {
     const Verdict verdict = Judge(problem).judge();
     EXPECT_NE(verdict.outcome, Outcome::failed)
         << text_of(problem) << ": " << verdict.worst().worst << " " << verdict.worst().where;
-    told += verdict.outcome == Outcome::passed;
+    passed += verdict.outcome == Outcome::passed;
   }
-  EXPECT_GE(told, 45);
+  EXPECT_GE(passed, 45);
 }
 
 }  // namespace
