@@ -23,32 +23,32 @@ def visible(
     position = positions(queries, keys, causal, query_offset, sequence_keys)[:, None]
     first = 0 if sequence_keys else key_offset
     key = torch.arange(first, sequence_keys or key_offset + keys)[None]
-    seen = torch.ones(queries, key.shape[1], dtype=torch.bool)
+    mask = torch.ones(queries, key.shape[1], dtype=torch.bool)
     if causal:
-        seen &= key <= position
+        mask &= key <= position
     left, right = window_size
     if left >= 0:
-        seen &= key >= position - left
+        mask &= key >= position - left
     if right >= 0:
-        seen &= key <= position + right
-    seen = seen.expand(batch, heads, queries, -1).clone()
+        mask &= key <= position + right
+    mask = mask.expand(batch, heads, queries, -1).clone()
     if prefix_keys is not None:
         begin = 0 if key_begin is None else key_begin
         prefix = torch.as_tensor(begin + prefix_keys).expand(batch)
-        seen |= key[None, None] < prefix[:, None, None, None]
+        mask |= key[None, None] < prefix[:, None, None, None]
     if chunk_size:
         begin = torch.zeros(batch, dtype=torch.long) if key_begin is None else key_begin
         chunk = lambda at: (at - begin[:, None, None]).div(chunk_size, rounding_mode="floor")  # noqa: E731
-        seen &= (chunk(key) == chunk(position))[:, None]
+        mask &= (chunk(key) == chunk(position))[:, None]
     if dilation > 1:
-        seen &= (key - position) % dilation == 0
+        mask &= (key - position) % dilation == 0
     if attn_mask is not None:
-        seen &= attn_mask
+        mask &= attn_mask
     if key_begin is not None:
-        seen &= key[None, None] >= key_begin[:, None, None, None]
+        mask &= key[None, None] >= key_begin[:, None, None, None]
     if key_end is not None:
-        seen &= key[None, None] < key_end[:, None, None, None]
-    return seen[..., key_offset - first :][..., :keys], seen.sum(-1)
+        mask &= key[None, None] < key_end[:, None, None, None]
+    return mask[..., key_offset - first :][..., :keys], mask.sum(-1)
 
 
 def philox(counter, seed):
@@ -79,7 +79,7 @@ def dense(
     q, k, v, rule="standard", lambda_=None, bias=None, soft_cap=0.0, sinks=None, dropout_p=0.0, dropout_seed=0, **masks
 ):  # fmt: skip
     """Returns (output, Statistics) in the type of q, which should be float64."""
-    seen, n = visible(q, k, **masks)
+    mask, n = visible(q, k, **masks)
     if lambda_ is None:
         value = isentrope.ScaleRule(rule)
         heads, lengths = range(q.shape[1]), range(int(n.max()) + 1)
@@ -92,14 +92,14 @@ def dense(
         z = soft_cap * (z / soft_cap).tanh()
     if bias is not None:
         z = z + bias
-        seen = seen & (bias > -torch.inf)
+        mask = mask & (bias > -torch.inf)
     # A finite value in place of -inf keeps NaN out of the gradients of hidden keys.
-    z = z.masked_fill(~seen, -1e30)
-    some = seen.any(-1)
+    z = z.masked_fill(~mask, -1e30)
+    some = mask.any(-1)
     lse = torch.where(some, z.logsumexp(-1), -torch.inf)
     log_p = z - z.logsumexp(-1, keepdim=True)
-    p = log_p.exp() * seen
-    kept = torch.where(seen, log_p, 0)
+    p = log_p.exp() * mask
+    kept = torch.where(mask, log_p, 0)
     mean = (p * kept).sum(-1, keepdim=True)
     own_key = positions(q.shape[2], k.shape[2], **masks) - masks.get("key_offset", 0)
     away = (own_key[:, None] - torch.arange(k.shape[2])).abs()
@@ -115,7 +115,7 @@ def dense(
         max_probability=p.amax(-1) if k.shape[2] else 0 * lse,
         max_logit=torch.where(some, z.max(-1).values, -torch.inf) if k.shape[2] else lse,
         lambda_=lambda_.expand(q.shape[:3]),
-        support=seen.sum(-1),
+        support=mask.sum(-1),
     )
     if dropout_p:
         weights = weights * dropout_factors(*weights.shape, dropout_p, dropout_seed, **masks)

@@ -74,7 +74,7 @@ print(count, failed)
 def test_every_allocation_may_fail(call):
     environment = os.environ | {"LD_PRELOAD": str(LAYER), "OMP_NUM_THREADS": "2"}
     program = [sys.executable, "-W", "error", "-c", PROGRAM.replace("{call}", CALLS[call]), LAYER]
-    done = subprocess.run(program, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    count, failed = map(int, done.stdout.split())
-    assert count > 0 and failed >= min(count, 300) / 2, done.stdout
+    process = subprocess.run(program, capture_output=True, text=True, env=environment)
+    assert process.returncode == 0, process.stderr
+    count, failed = map(int, process.stdout.split())
+    assert count > 0 and failed >= min(count, 300) / 2, process.stdout

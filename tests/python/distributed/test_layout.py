@@ -34,8 +34,8 @@ def test_contiguous_is_cut_as_torch_chunk_does():
 
 def test_zigzag_has_an_early_and_a_late_piece():
     assert pieces(8, 2, "zigzag") == [[(0, 2), (6, 8)], [(2, 6)]]
-    seen = [sum(row + 1 for begin, end in ranges for row in range(begin, end)) for ranges in pieces(64, 4, "zigzag")]
-    assert len(set(seen)) == 1
+    counts = [sum(row + 1 for begin, end in ranges for row in range(begin, end)) for ranges in pieces(64, 4, "zigzag")]
+    assert len(set(counts)) == 1
 
 
 def test_rows_are_found_where_they_lie():
@@ -55,12 +55,12 @@ def sees(masks, batch, length):
         in_order &= keys <= rows
     if masks.window_right >= 0:
         in_order &= keys <= rows + masks.window_right
-    seen = same & (keys >= begin) & (keys < end) & (in_order | (keys < first + prefix))
+    mask = same & (keys >= begin) & (keys < end) & (in_order | (keys < first + prefix))
     if masks.window_left >= 0:
-        seen &= keys >= rows - masks.window_left
+        mask &= keys >= rows - masks.window_left
     if masks.chunk_size:
-        seen &= (keys - first) // masks.chunk_size == (rows - first) // masks.chunk_size
-    return seen
+        mask &= (keys - first) // masks.chunk_size == (rows - first) // masks.chunk_size
+    return mask
 
 
 def every_mask(length):
@@ -88,12 +88,12 @@ def test_what_travels_is_what_is_seen_and_no_more(layout):
     length = 12
     by_rank = pieces(length, 3, layout)
     for batch, masks in every_mask(length):
-        seen = torch.stack([sees(masks, sequence, length) for sequence in range(batch)]).any(0)
+        mask = torch.stack([sees(masks, sequence, length) for sequence in range(batch)]).any(0)
         ranges_seen = iter(keys_seen(masks, batch, length, [piece for its in by_rank for piece in its]))
         of_rank = [[next(ranges_seen) for _ in its] for its in by_rank]
 
         def seen_by(*ranges):
-            return {key for begin, end in ranges for key in seen[begin:end].any(0).nonzero().flatten().tolist()}
+            return {key for begin, end in ranges for key in mask[begin:end].any(0).nonzero().flatten().tolist()}
 
         for rank, owner in itertools.permutations(range(3), 2):
             its = seen_by(*by_rank[rank])
@@ -107,7 +107,7 @@ def test_what_travels_is_what_is_seen_and_no_more(layout):
 
 def test_segments_cover_each_pair_of_a_document_once():
     documents = (0, 3, 3, 7, 8, 12)
-    seen = sees(Masks(cu_seqlens_q=torch.tensor(documents)), 0, 12)
+    mask = sees(Masks(cu_seqlens_q=torch.tensor(documents)), 0, 12)
     for queries, keys in (((0, 12), (0, 12)), ((2, 9), (2, 9)), ((0, 6), (6, 12)), ((5, 6), (0, 12))):
         pairs = []
         for segment in segments(documents, 12, queries, keys):
@@ -115,5 +115,5 @@ def test_segments_cover_each_pair_of_a_document_once():
             spans = list(itertools.pairwise(starts)) or [(segment.origin, segment.origin + segment.length)]
             pairs += [(row, key) for begin, end in spans for row in range(*segment.queries)
                       for key in range(*segment.keys) if begin <= row < end and begin <= key < end]  # fmt: skip
-        want = [(row, key) for row in range(*queries) for key in range(*keys) if seen[row, key]]
+        want = [(row, key) for row in range(*queries) for key in range(*keys) if mask[row, key]]
         assert sorted(pairs) == want

@@ -168,9 +168,9 @@ def inputs_of_a_model(name):
         with isentrope.hf.record("entropy") as records:
             got = model(tokens[:batch], **inputs)
         assert len(records) == 2 and records[0].statistics.entropy.shape[2] == got.logits.shape[1]
-        seen = inputs.get("attention_mask", torch.ones(batch, 11)).bool()
+        padding_mask = inputs.get("attention_mask", torch.ones(batch, 11)).bool()
         logits = distributed.gather(got.logits, 1, layout="zigzag", sequence_length=11)
-        torch.testing.assert_close(logits[seen], want.logits[seen], rtol=0, atol=1e-5)
+        torch.testing.assert_close(logits[padding_mask], want.logits[padding_mask], rtol=0, atol=1e-5)
 
     same()
     for shown in (slice(4, None), slice(None, 6)):

@@ -72,13 +72,13 @@ def least_keys(rank, ranks, layout, mask):
     for other in set(range(ranks)) - {rank}:
         rows = rows_of(other, ranks, LENGTH, layout)[:, None]
         keys = rows_of(rank, ranks, LENGTH, layout)[None]
-        seen = (keys <= rows) | (keys < mask.get("prefix_keys", 0)) | torch.tensor(not mask.get("causal", False))
+        visible = (keys <= rows) | (keys < mask.get("prefix_keys", 0)) | torch.tensor(not mask.get("causal", False))
         if "window_size" in mask:
             left, right = mask["window_size"]
-            seen &= (keys >= rows - left) & (keys <= rows + (LENGTH if right < 0 else right))
+            visible &= (keys >= rows - left) & (keys <= rows + (LENGTH if right < 0 else right))
         if "chunk_size" in mask:
-            seen &= keys // mask["chunk_size"] == rows // mask["chunk_size"]
-        count += int(seen.any(0).sum())
+            visible &= keys // mask["chunk_size"] == rows // mask["chunk_size"]
+        count += int(visible.any(0).sum())
     return count
 
 

@@ -72,8 +72,8 @@ class Case(NamedTuple):
         if self.padded:
             lists["key_end"] = torch.full((batch,), keys)
         window = (self.window, 0 if self.window >= 0 else -1)
-        given, tensors = self.arguments()
-        call = call_of(q, k, v, causal=self.causal, window_size=window, rule=self.rule, **lists, **given)
+        arguments, tensors = self.arguments()
+        call = call_of(q, k, v, causal=self.causal, window_size=window, rule=self.rule, **lists, **arguments)
         results = self.gradients(call) if self.backward else {
             "output": forward(Operands(call, table), kernels.WANTED[self.wanted])[0]
         }  # fmt: skip
@@ -90,13 +90,13 @@ class Case(NamedTuple):
             "prefix_keys": torch.full((batch,), 5),
         }  # fmt: skip
         tensors = {name: x for name, x in tensors.items() if name in self.given}
-        given = {"lambda_" if name == "lambda" else name: x for name, x in tensors.items()}
+        arguments = {"lambda_" if name == "lambda" else name: x for name, x in tensors.items()}
         if "soft_cap" in self.given:
-            given["soft_cap"] = 30.0
+            arguments["soft_cap"] = 30.0
         if "dropout" in self.given:
-            given |= {"dropout_p": 0.1, "dropout_seed": torch.tensor(3)}
-        given |= {name: int(number) for name, _, number in (word.partition("=") for word in self.given) if number}
-        return given, tensors
+            arguments |= {"dropout_p": 0.1, "dropout_seed": torch.tensor(3)}
+        arguments |= {name: int(number) for name, _, number in (word.partition("=") for word in self.given) if number}
+        return arguments, tensors
 
     def gradients(self, call):
         """Makes the backward pass in Python. Returns its tensors by their names in C++."""
@@ -110,9 +110,9 @@ class Case(NamedTuple):
         return {"output": output, "d_output": d_output, **{name: x for name, x in named.items() if x.numel() > 0}}
 
     def launches(self, target):
-        with launches(target) as found:
+        with launches(target) as recorded:
             self.run()
-        return found
+        return recorded
 
 
 # Full, causal, window, packed, padded, few rows, split keys, paged cache; each set of statistics, type and dimension.
@@ -174,14 +174,14 @@ def expected(case, target):
             return Passed(name, value.data_ptr())
         return Passed(name, None, struct.pack(FORMATS[kind], value).hex())
 
-    with calls(target) as found:
+    with calls(target) as recorded:
         named = case.run()
     made = [
         (
             call.launch, [*call.grid, 1, 1][:3],
             [passed(name, kind, call.values[name]) for name, kind in call.launch.signature if kind != "constexpr"],
         )
-        for call in found
+        for call in recorded
     ]  # fmt: skip
     return made, named
 
@@ -199,7 +199,7 @@ def recorded_parameters(one, wanted):
 
 def renamed(launches, named, left_out=()):
     """Replaces addresses by names, or by the order of their first use."""
-    names = {0: "nothing"} | {at: name for name, at in named.items()}
+    names = {0: "nothing"} | {address: name for name, address in named.items()}
 
     def place(address):
         return names.setdefault(address, len(names))

@@ -82,8 +82,8 @@ def nearly(x: np.ndarray, error: float, exact: np.ndarray, flush: bool) -> np.nd
     # A number's own bits choose its error, so that a computation that is repeated gives the same number.
     share = (x.view(np.uint32) * np.uint32(2654435761) >> 8).astype(np.float64) / (1 << 23) - 1
     with np.errstate(all="ignore"):
-        found = np.where(exact | ~np.isfinite(x), x, x * (1 + error * share)).astype(np.float32)
-    return np.where(np.abs(found) < _LEAST, np.float32(0), found) if flush else found
+        inexact = np.where(exact | ~np.isfinite(x), x, x * (1 + error * share)).astype(np.float32)
+    return np.where(np.abs(inexact) < _LEAST, np.float32(0), inexact) if flush else inexact
 
 
 def _unary(function: Callable[..., Any], error: float, flush: bool = True) -> Callable[..., Any]:
@@ -143,8 +143,8 @@ def _sum(self: Any, x: Any) -> Any:
     while data.shape[-1] > 1 and data.shape[-1] % 2 == 0:
         half = data.shape[-1] // 2
         data = data[..., :half] + data[..., half:]
-    found = np.moveaxis(data.sum(-1, keepdims=True), -1, 0 if self.axis is None else self.axis)
-    return self.to_tensor(found if self.keep_dims else found.squeeze(self.axis), x.dtype)
+    total = np.moveaxis(data.sum(-1, keepdims=True), -1, 0 if self.axis is None else self.axis)
+    return self.to_tensor(total if self.keep_dims else total.squeeze(self.axis), x.dtype)
 
 
 def _dot(self: Any, a: TensorHandle, b: TensorHandle, d: TensorHandle, *options: Any) -> TensorHandle:

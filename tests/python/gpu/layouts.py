@@ -42,12 +42,12 @@ def worst() -> list[Variant]:
 def every() -> list[Variant]:
     """Returns every type and tile width with each operand-affecting option: masks, dropout, statistics, dilation.
     Pages, documents with a boolean mask alone, and values of another dimension have calls of their own."""
-    found = []
+    variants = []
     for dtype, dim, masked, dropout, statistics in itertools.product(TYPES, (37, 64, 128, 160), *[(False, True)] * 3):
         for kind in ({}, {"few": True}, {"backward": True}):
-            found.append(Variant(dtype, dim, statistics, masked, dropout=dropout, **kind))
-    found += [Variant(dtype, 64, False, True, backward=True, dropout=True, dilation=3) for dtype in TYPES]
-    return found + others()
+            variants.append(Variant(dtype, dim, statistics, masked, dropout=dropout, **kind))
+    variants += [Variant(dtype, 64, False, True, backward=True, dropout=True, dilation=3) for dtype in TYPES]
+    return variants + others()
 
 
 def others() -> list[Variant]:
@@ -63,9 +63,9 @@ def kernels(variants: list[Variant], chip: str, repairs: bool = True) -> Iterato
     """Yields the distinct kernels with products on a chip, each with the name of the first call that launches it."""
     seen = set()
     for variant in variants:
-        with launches(TARGETS[chip]) as found:
+        with launches(TARGETS[chip]) as recorded:
             variant.call()
-        for one in found:
+        for one in recorded:
             if one not in seen and one.name not in WITHOUT and (repairs or not one.name.endswith("_repair")):
                 seen.add(one)
                 yield one, f"{chip} {variant.name} {one.name}"
@@ -86,16 +86,16 @@ def wrong(variants: list[Variant], chip: str, repairs: bool = True) -> tuple[lis
         return [f"{item[1]}: {fault}" for fault in faults(code)]
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(scanned, kernels(variants, chip, repairs)))
-    return [line for lines in found for line in lines], len(found)
+        scans = list(pool.map(scanned, kernels(variants, chip, repairs)))
+    return [line for lines in scans for line in lines], len(scans)
 
 
 def compile_passes(chip: str) -> list[str]:
     """Compiles the kernels of a forward and a backward pass with statistics to machine code, and returns their names."""
-    found = list(kernels([Variant(torch.bfloat16, 64, backward=backward) for backward in (False, True)], chip, repairs=False))
+    compiled = list(kernels([Variant(torch.bfloat16, 64, backward=backward) for backward in (False, True)], chip, repairs=False))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda item: binary(item[0], TARGETS[chip]), found))
-    return [one.name for one, _ in found]
+        list(pool.map(lambda item: binary(item[0], TARGETS[chip]), compiled))
+    return [one.name for one, _ in compiled]
 
 
 def main() -> int:
@@ -104,15 +104,15 @@ def main() -> int:
     parser.add_argument("--worst", action="store_true", help="the calls of a dozen kernels instead of all")
     parser.add_argument("--compile", action="store_true", help="also compile a forward and a backward pass for sm_90")
     arguments = parser.parse_args()
-    found, count = [], 0
+    faults, count = [], 0
     for chip in arguments.chips:
         lines, scanned = wrong(worst(), chip, repairs=False) if arguments.worst else wrong(every(), chip)
-        found += lines
+        faults += lines
         count += scanned
     if arguments.compile:
         print("compiled:", *compile_passes("sm_90"))
-    print("\n".join([*found, f"Triton {triton.__version__}: {len(found)} faults in {count} kernels"]))
-    return 1 if found else 0
+    print("\n".join([*faults, f"Triton {triton.__version__}: {len(faults)} faults in {count} kernels"]))
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

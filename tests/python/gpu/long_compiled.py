@@ -24,8 +24,8 @@ def test_compiles(chip, variant):
 def test_waves_of_32_lanes(dtype, statistics, kernel):
     """Kernels that must not spill on RDNA."""
     call = variants.Variant(dtype, 64, statistics, backward=kernel != "forward")
-    (found,) = [compiled for one, compiled in call.on(RDNA) if one.name == kernel]
-    assert found.spilled == 0 and found.products["WMMA"] > 0 and found.shared <= RDNA.shared, found
+    (compiled_kernel,) = [compiled for one, compiled in call.on(RDNA) if one.name == kernel]
+    assert compiled_kernel.spilled == 0 and compiled_kernel.products["WMMA"] > 0 and compiled_kernel.shared <= RDNA.shared, compiled_kernel
 
 
 @pytest.mark.parametrize("chip, dim, backward", table.CALLS)

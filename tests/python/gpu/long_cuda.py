@@ -32,10 +32,10 @@ def code_of(kernel):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Folder with the kernels of every case on sm_90, and of the first one on sm_80 too."""
-    found = [("sm_90", one) for case in COMPILED for one in case.launches(with_units("sm_90"))]
-    found += [("sm_80", one) for one in CASES[0].launches(with_units("sm_80"))]
+    wanted = [("sm_90", one) for case in COMPILED for one in case.launches(with_units("sm_90"))]
+    wanted += [("sm_80", one) for one in CASES[0].launches(with_units("sm_80"))]
     path = tmp_path_factory.mktemp("kernels")
-    kernels.write(path, list(dict.fromkeys(found)), jobs=2)
+    kernels.write(path, list(dict.fromkeys(wanted)), jobs=2)
     return path
 
 
@@ -63,13 +63,13 @@ def test_parameters_of_a_cubin_are_those_of_the_manifest(folder):
     for kernel in manifest:
         with (folder / f"{kernel['file']}.cubin").open("rb") as file:
             info = ELFFile(file).get_section_by_name(f".nv.info.{kernel['symbol']}").data()
-        sizes, at = {}, 0
-        while at < len(info):
-            form, attribute, length = struct.unpack_from("<BBH", info, at)
+        sizes, offset = {}, 0
+        while offset < len(info):
+            form, attribute, length = struct.unpack_from("<BBH", info, offset)
             if (form, attribute) == (4, 0x17):
-                _, ordinal, _, flags = struct.unpack_from("<IHHI", info, at + 4)
+                _, ordinal, _, flags = struct.unpack_from("<IHHI", info, offset + 4)
                 sizes[ordinal] = flags >> 18
-            at += 4 + (length if form == 4 else 0)
+            offset += 4 + (length if form == 4 else 0)
         types = [parameter["type"] for parameter in kernel["parameters"]] + ["*i8"] * 2
         assert [sizes[i] for i in range(len(sizes))] == [4 if kind in ("i32", "fp32") else 8 for kind in types]
 

@@ -14,6 +14,6 @@ def scan(*options: str) -> str:
     folder = subprocess.run([ROOT / "scripts/setup", "--triton", OLDEST], check=True, capture_output=True, text=True).stdout.strip()
     path = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(ROOT / "tests/python/gpu/layouts.py"), *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout

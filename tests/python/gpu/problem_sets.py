@@ -31,13 +31,13 @@ def _forever() -> Iterator[int]:
 
 
 def _first(count: int, problems: Iterator[Problem | None]) -> Iterator[Problem]:
-    found = 0
+    taken = 0
     for problem in problems:
         if problem is None or problem.unsupported:
             continue
         yield problem
-        found += 1
-        if found == count:
+        taken += 1
+        if taken == count:
             return
 
 
@@ -49,18 +49,18 @@ def _without(problem: Problem, name: str) -> Problem | None:
 
 
 def _paged(line: str, index: int) -> Problem | None:
-    kept = []
+    words = []
     for field in line.split(" "):
         name, _, value = field.partition("=")
         if name == "mask":
             masks = [part for part in value.split(",") if part.startswith(("causal", "window"))]
-            kept += ["mask=" + ",".join(masks)] * bool(masks)
+            words += ["mask=" + ",".join(masks)] * bool(masks)
         elif name in _OF_A_DECODE_STEP:
-            kept.append(field)
-    extents = [int(x.split(":")[0]) for x in next(f for f in kept if f.startswith("shape="))[6:].split("x")]
+            words.append(field)
+    extents = [int(x.split(":")[0]) for x in next(f for f in words if f.startswith("shape="))[6:].split("x")]
     if 0 in extents:
         return None
-    return Problem.of_line(" ".join([*kept, f"pages={1 + index * 7 % 40}"]))
+    return Problem.of_line(" ".join([*words, f"pages={1 + index * 7 % 40}"]))
 
 
 def failures(problems: Iterator[Problem]) -> tuple[int, list[str]]:

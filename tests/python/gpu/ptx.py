@@ -38,10 +38,10 @@ class Code(NamedTuple):
     def source(self, instruction: Instruction, index: int = 1) -> Instruction | None:
         """Returns the instruction that computes an operand, through copies; None for other operands."""
         while index < len(instruction.operands):
-            found = self.writers.get(instruction.operands[index].strip())
-            if found is None or not found.name.startswith("mov."):
-                return found
-            instruction, index = found, 1
+            writer = self.writers.get(instruction.operands[index].strip())
+            if writer is None or not writer.name.startswith("mov."):
+                return writer
+            instruction, index = writer, 1
         return None
 
 
@@ -49,9 +49,9 @@ def read(text: str) -> Code:
     """Parses PTX. Registers that a store names first count as read only."""
     instructions, writers = [], {}
     for line in re.split(r";|\n", text):
-        if (found := _INSTRUCTION.match(line.split("//")[0])) is None:
+        if (match := _INSTRUCTION.match(line.split("//")[0])) is None:
             continue
-        one = Instruction(found[1] is not None, found[2], tuple(x.strip() for x in _OPERAND.findall(found[3])))
+        one = Instruction(match[1] is not None, match[2], tuple(x.strip() for x in _OPERAND.findall(match[3])))
         instructions.append(one)
         if not one.name.startswith(("st.", "bar.", "bra", "cp.async", "red.")):
             for register in one.targets:

@@ -27,8 +27,8 @@ def test_clocks_are_warmed_for_as_long_as_it_says(monkeypatch):
 @pytest.mark.long
 def test_it_runs_and_writes_what_the_report_reads(tmp_path):
     command = [sys.executable, "-W", "ignore", str(BENCH), "--tiny", "--output", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     result = json.loads((tmp_path / "bench.json").read_text())
     torchs = {"torch flash", "torch FlexAttention"}
     peers = {"forward": torchs, "gradient": {"torch flash"}, "entropy": {"torch, dense in blocks"}, "statistics": torchs}

@@ -40,8 +40,8 @@ def test_a_second_run_goes_on_from_the_first(tmp_path):
 def test_what_there_is_no_time_for_is_noted(tmp_path):
     run = gpu_carried_run.Run(tmp_path, 0, tiny=True)
     assert list(run.until_budget("shapes", [1, 2, 3], 1.0)) == []
-    found = json.loads((tmp_path / "bench.json").read_text())
-    assert found["runs"][0]["notes"]["shapes"].startswith("3 of 3 were left out")
+    record = json.loads((tmp_path / "bench.json").read_text())
+    assert record["runs"][0]["notes"]["shapes"].startswith("3 of 3 were left out")
     run.budget = 1000
     assert list(run.until_budget("shapes", [1, 2, 3], 1.0)) == [1, 2, 3] and run.notes == {}
 
@@ -91,8 +91,8 @@ def interrupt(*_):
 def test_a_failed_check_is_exit_status_1_and_errors_are_tried_again(run, monkeypatch):
     verdicts = {"a": {"line": "a", "outcome": "FAILED"}, "b": {"line": "b", "outcome": "ERROR"}}
     monkeypatch.setitem(steps.FUNCTIONS, "check", lambda run, share: run.verdicts.update(verdicts))
-    status, found = run("--only", "check")
-    assert status == 1 and [verdict["line"] for verdict in found["checks"]["failed"]] == ["a", "b"]
+    status, record = run("--only", "check")
+    assert status == 1 and [verdict["line"] for verdict in record["checks"]["failed"]] == ["a", "b"]
     monkeypatch.setitem(steps.FUNCTIONS, "check", lambda run, share: None)
     assert run("--only", "check")[1]["checks"]["outcomes"] == {"FAILED": 1}
 
@@ -190,12 +190,12 @@ def test_kernels_of_timed_calls_are_compiled_before_most_checks(monkeypatch):
     """In a run these calls would compile one after the other, and checks on every core."""
     monkeypatch.setattr(kernels.carried, "problem_lines", lambda: [*pairwise.ONCE_FAILED, "another line"])
     monkeypatch.setattr(plan, "chip_of", lambda _: plan.Chip("sm90", 132))
-    found = kernels.tasks()
-    works = [what for kind, what in found if kind == "work"]
-    assert found[: len(pairwise.ONCE_FAILED)] == [("line", line) for line in pairwise.ONCE_FAILED]
-    assert found.index(("work", works[-1])) < found.index(("line", work.COMMON[0])) < found.index(("line", "another line"))
+    tasks = kernels.tasks()
+    works = [what for kind, what in tasks if kind == "work"]
+    assert tasks[: len(pairwise.ONCE_FAILED)] == [("line", line) for line in pairwise.ONCE_FAILED]
+    assert tasks.index(("work", works[-1])) < tasks.index(("line", work.COMMON[0])) < tasks.index(("line", "another line"))
     assert {one for one, _ in works} == {*work.CALLS, *work.DECODED, *work.SHAPES}
-    assert len(set(found)) == len(found)
+    assert len(set(tasks)) == len(tasks)
 
 
 def test_compiled_kernels_of_other_sources_are_deleted(tmp_path, monkeypatch):

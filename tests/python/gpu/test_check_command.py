@@ -20,9 +20,9 @@ def check(*arguments, command=MODULE, **environment):
 
 @pytest.mark.long
 def test_a_line_is_judged():
-    done = check(LINE, "--json")
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    process = check(LINE, "--json")
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
     assert result["summary"] == {"passed": 1, "failed": 0, "mistrusted": 0, "skipped": 0}
     (verdict,) = result["verdicts"]
     assert verdict["problem"].startswith("shape=1x2:1x5x9x16") and verdict["outcome"] == "PASSED"
@@ -34,9 +34,9 @@ def test_a_line_is_judged():
 
 @pytest.mark.long
 def test_what_is_no_problem_is_an_error():
-    done = check(LINE, "shape=1x2x5x9x16 mask=casual", "--json")
-    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("isentrope check: ")
-    assert "Traceback" not in done.stderr
+    process = check(LINE, "shape=1x2x5x9x16 mask=casual", "--json")
+    assert process.returncode == 2 and process.stdout == "" and process.stderr.startswith("isentrope check: ")
+    assert "Traceback" not in process.stderr
 
 
 def test_the_command_line_finds_it(tmp_path):
@@ -46,16 +46,16 @@ def test_the_command_line_finds_it(tmp_path):
     program.chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     command = ("isentrope", "check", "--backend", "gpu")
-    done = check(LINE, "--quiet", command=command, **path)
-    assert done.returncode == 0 and done.stdout == "1 passed, 0 failed, 0 mistrusted, 0 skipped\n", done.stderr
+    process = check(LINE, "--quiet", command=command, **path)
+    assert process.returncode == 0 and process.stdout == "1 passed, 0 failed, 0 mistrusted, 0 skipped\n", process.stderr
     assert check("a problem", command=command, **path).returncode == 2
 
 
 def test_without_the_package_the_command_line_says_how_to_come_by_it(tmp_path):
     """Its programs are neither next to it nor on PATH."""
     alone = shutil.copy(shutil.which("isentrope"), tmp_path)
-    done = check(LINE, command=(alone, "check", "--backend", "gpu"), PATH="")
-    assert done.returncode == 2 and "no program isentrope-check-gpu; it comes with the Python package" in done.stderr
+    process = check(LINE, command=(alone, "check", "--backend", "gpu"), PATH="")
+    assert process.returncode == 2 and "no program isentrope-check-gpu; it comes with the Python package" in process.stderr
 
 
 @pytest.mark.long

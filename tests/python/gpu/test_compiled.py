@@ -75,12 +75,12 @@ def narrowest(variant, name):
 def chosen(backward, others):
     """Returns the chosen variants; backward passes are compiled in a parallel process. others: mark of all but one of
     each kind."""
-    found = [
+    candidates = [
         pytest.param(chip, variant, marks=() if (chip, variant) in OF_EACH_KIND else others)
         for chip, variant in CHOSEN
         if variant.backward == backward
     ]
-    return pytest.mark.parametrize("chip, variant", found, ids=lambda x: x if isinstance(x, str) else x.name)
+    return pytest.mark.parametrize("chip, variant", candidates, ids=lambda x: x if isinstance(x, str) else x.name)
 
 
 @chosen(backward=False, others=pytest.mark.long)
@@ -121,9 +121,9 @@ def test_repairs_fit(variant):
 @pytest.mark.parametrize("variant", [variant for variant in LSE_ONLY if variant.dtype == torch.bfloat16], ids=lambda variant: variant.name)
 def test_numbers_that_lie_anywhere_compile_too(variant):
     """Addresses and strides that are no multiples of 16: numbers are loaded one by one, which takes registers."""
-    with launches(TARGETS["sm_90"]) as found:
+    with launches(TARGETS["sm_90"]) as recorded:
         variant.call()
-    for one in found:
+    for one in recorded:
         if one.name in WITH_PRODUCTS:
             kernel = compiled(one, TARGETS["sm_90"], aligned=False)
             assert kernel.shared <= TARGETS["sm_90"].shared and "HGMMA" in kernel.products, one.name
@@ -139,36 +139,36 @@ def test_query_gradients_of_entropy_and_variance_fit_their_tiles(dtype, names, r
     wanted = LSE | sum(BITS[name] for name in names)
     q, statistics = torch.empty(1024, 128, dtype=dtype).expand(4, 8, 1024, 128), torch.empty(1).expand(1 + len(names), 4, 8, 1024)
     call = call_of(q, q, q, causal=True)
-    with launches(TARGETS["sm_90"]) as found:
+    with launches(TARGETS["sm_90"]) as recorded:
         launch.attention_backward(*call, wanted, q, statistics, q, statistics, False, False, False, False)
-    (one,) = (one for one in found if one.name == "query_gradient")
+    (one,) = (one for one in recorded if one.name == "query_gradient")
     shape = dict(one.constants)["SHAPE"]
-    own = (shape.ROWS, shape.KEYS, shape.STAGES) == (128, 64, 3)
-    assert own == (results == "moments")
-    assert not own or compiled(one, TARGETS["sm_90"]).spilled == 0
+    has_own_tile = (shape.ROWS, shape.KEYS, shape.STAGES) == (128, 64, 3)
+    assert has_own_tile == (results == "moments")
+    assert not has_own_tile or compiled(one, TARGETS["sm_90"]).spilled == 0
 
 
 def test_rows_of_lengths_alone_and_of_given_lambda():
     """Cases of rows_kernel that no other call has."""
     q = torch.empty(64, 64, dtype=torch.bfloat16).expand(4, 8, 64, 64)
-    with launches(TARGETS["sm_90"]) as found:
+    with launches(TARGETS["sm_90"]) as recorded:
         launch.row_lengths(*call_of(q, q, q))
         launch.attention(*call_of(q, q, q, lambda_=torch.empty(4, 8, 64)), 0)
-    kernels = [compiled(one, TARGETS["sm_90"]) for one in found if one.name == "rows"]
+    kernels = [compiled(one, TARGETS["sm_90"]) for one in recorded if one.name == "rows"]
     assert len(kernels) == 2 and all(kernel.spilled == 0 for kernel in kernels)
 
 
 def without_statistics(source):
     """Returns the source of a kernel without the code of statistics other than lse and support."""
-    kept, inside = [], None
+    lines, inside = [], None
     for line in source.splitlines():
         depth = len(line) - len(line.lstrip())
         if inside is not None and (not line.strip() or depth > inside):
             continue
         inside = depth if re.match(r"\s*if WANTED\.(?!LSE|SUPPORT)", line) else None
         if inside is None:
-            kept.append(line)
-    return "\n".join(kept) + "\n"
+            lines.append(line)
+    return "\n".join(lines) + "\n"
 
 
 @pytest.mark.long
@@ -193,9 +193,9 @@ def test_a_call_that_asks_for_no_statistics_pays_nothing():
 def test_sums_of_tiles_that_hide_nothing_start_where_a_contracted_difference_is_harmless():
     """Logits count from -2^16, and rows beyond +-2^16 start anew: a multiply-add leaves the rounding error of larger ones."""
     target = TARGETS["sm_90"]
-    with launches(target) as found:
+    with launches(target) as recorded:
         Variant(torch.bfloat16, 64, statistics=False).call()
-    (forward,) = (one for one in found if one.name == "forward")
+    (forward,) = (one for one in recorded if one.name == "forward")
     code = binary(forward, target).asm["ptx"]
     assert re.search(r"mov\.b32\s+%r\d+, 0fC7800000;", code)
     assert re.search(r"setp\.geu\.f32\s+%p\d+, %r\d+, 0f47800000;", code)

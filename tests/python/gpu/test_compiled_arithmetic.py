@@ -28,12 +28,12 @@ LEAST = "0fC3480000"  # -200
 def kernels(chip, variant):
     """Returns the PTX of the call's kernels by name; the long cases also have repair launches."""
     target = TARGETS[chip]
-    with launches(target) as found:
+    with launches(target) as recorded:
         variant.call()
     if (chip, variant) in CALLS:
         # Triton's cache has them.
-        return {one.name: ptx.read(binary(one, target).asm["ptx"]) for one in found if not one.name.endswith("_repair")}
-    return {one.name: ptx.of(one, target) for one in found}
+        return {one.name: ptx.read(binary(one, target).asm["ptx"]) for one in recorded if not one.name.endswith("_repair")}
+    return {one.name: ptx.of(one, target) for one in recorded}
 
 
 @pytest.fixture(scope="module", params=[*CALLS, *(pytest.param(x, marks=pytest.mark.long) for x in OTHERS)], ids=lambda x: f"{x[0]} {x[1].name}")
@@ -48,8 +48,8 @@ def compiled(call):
 
 def test_conversions_round_to_nearest_and_overflow_to_infinity(compiled):
     for name, code in compiled.items():
-        found = {one for one in code.names if one.startswith("cvt.") and any(x in one for x in ("f16", "bf16", "f32", "f64"))}
-        assert found <= CONVERSIONS, name
+        conversions = {one for one in code.names if one.startswith("cvt.") and any(x in one for x in ("f16", "bf16", "f32", "f64"))}
+        assert conversions <= CONVERSIONS, name
         integers = {one for one in code.names if one.startswith(("cvt.rzi", "cvt.rni", "cvt.sat"))}
         assert not integers, f"{name}: no float becomes an integer"
 
@@ -142,9 +142,9 @@ def test_results_are_summed_without_atomics(call, compiled):
         assert atomic == ["atom.global.gpu.acq_rel.add.u32"] * split, name
         assert not any(one.startswith("redux.") and not one.endswith(("32",)) for one in code.names), name
         if split:
-            at = next(i for i, one in enumerate(code.instructions) if one.name.startswith("atom."))
+            index = next(i for i, one in enumerate(code.instructions) if one.name.startswith("atom."))
             around = [one.name for one in code.instructions if one.name.startswith(("bar.sync", "atom.", "st.global"))]
-            its = around.index(code.instructions[at].name)
+            its = around.index(code.instructions[index].name)
             assert around[its - 1] == around[its + 1] == "bar.sync", "stores, barrier, count, barrier"
 
 
@@ -161,10 +161,10 @@ def test_masked_differences_are_not_contracted(call, compiled):
     for name, code in compiled.items():
         if name not in FORWARD:
             continue
-        found = {(t.name, before.name if (before := code.source(t)) else "") for t in of_weights(code)}
-        assert ("sub.f32", "mul.f32") not in found and ("sub.f32", "fma.rn.f32") not in found, name
-        assert ("sub.f32", "selp.f32") in found, name
-        fused = any(t == "fma.rn.f32" for t, _ in found)
+        operations = {(t.name, before.name if (before := code.source(t)) else "") for t in of_weights(code)}
+        assert ("sub.f32", "mul.f32") not in operations and ("sub.f32", "fma.rn.f32") not in operations, name
+        assert ("sub.f32", "selp.f32") in operations, name
+        fused = any(t == "fma.rn.f32" for t, _ in operations)
         assert fused == (not variant.few and not variant.masked and not variant.documents), name
 
 

@@ -26,12 +26,12 @@ def without_code(launches):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Folder with the kernels of every case, and their launches by number."""
-    found = list(dict.fromkeys(("sm_90", one) for case in CASES for one in case.launches(with_units("sm_90"))))
+    wanted = list(dict.fromkeys(("sm_90", one) for case in CASES for one in case.launches(with_units("sm_90"))))
     path = tmp_path_factory.mktemp("kernels")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "binary", without_code(found))
-        kernels.write(path, found)
-    return path, found
+        patch.setattr(kernels, "binary", without_code(wanted))
+        kernels.write(path, wanted)
+    return path, wanted
 
 
 @pytest.mark.parametrize("language", IN)

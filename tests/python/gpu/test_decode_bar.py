@@ -60,9 +60,9 @@ def test_eight_warps_are_refused(page, monkeypatch):
 
 
 def test_programs_fill_whole_waves():
-    found = list(bars_of_waves())
-    assert not [str(bar) for bar in found if not bar.holds]
-    assert len(waves()) == 112 and len(found) > 70
+    limits = list(bars_of_waves())
+    assert not [str(bar) for bar in limits if not bar.holds]
+    assert len(waves()) == 112 and len(limits) > 70
 
 
 def test_the_page_has_the_table_of_waves():

@@ -82,8 +82,8 @@ try:
 except ModuleNotFoundError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "got an environment without: pip install triton, or move the call to the CPU" in done.stdout, done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "got an environment without: pip install triton, or move the call to the CPU" in process.stdout, process.stderr
 
 
 def test_tensors_on_the_cpu_need_the_interpreter(monkeypatch):
@@ -153,9 +153,9 @@ class NothingIsRead(TorchDispatchMode):
 @pytest.fixture
 def grids(monkeypatch):
     """Replaces kernels by recorders of their grids."""
-    found = []
-    monkeypatch.setattr(forward_kernel.__class__, "run", lambda *_, grid, **__: found.append(grid))
-    return found
+    recorded = []
+    monkeypatch.setattr(forward_kernel.__class__, "run", lambda *_, grid, **__: recorded.append(grid))
+    return recorded
 
 
 def everything(queries=5):

@@ -24,14 +24,14 @@ def seen_tiles(dilation):
 
 @pytest.fixture
 def visits(monkeypatch):
-    found = {}
+    counts = {}
 
     def count(name, function):
         module = importlib.import_module(f"isentrope.gpu.kernels.{name}")
         visit = getattr(module, function)
 
         def counted(*arguments, **options):
-            found[name] = found.get(name, 0) + 1
+            counts[name] = counts.get(name, 0) + 1
             return visit(*arguments, **options)
 
         monkeypatch.setattr(module, function, counted)
@@ -39,7 +39,7 @@ def visits(monkeypatch):
     for name in ("forward", "query_gradient", "largest_key"):
         count(name, "process_key_tile")
     count("key_gradient", "process_query_block")
-    return found
+    return counts
 
 
 @pytest.mark.parametrize("dilation", [20, pytest.param(100, marks=pytest.mark.long)])

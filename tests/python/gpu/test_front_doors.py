@@ -82,8 +82,8 @@ def generated():
 
 
 def inspected():
-    found = isentrope.inspect(model("causal", "sdpa"), [torch.arange(1, 34), torch.arange(33, 0, -1)])
-    return found.mean, found.n_of_head
+    inspection = isentrope.inspect(model("causal", "sdpa"), [torch.arange(1, 34), torch.arange(33, 0, -1)])
+    return inspection.mean, inspection.n_of_head
 
 
 def torchs_own():

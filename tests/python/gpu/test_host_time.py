@@ -34,36 +34,36 @@ def stand_in():
 @pytest.fixture
 def launches(monkeypatch):
     """Each launch: the compiled kernel, its programs, and what it was passed, tensors by type and shape."""
-    found = []
+    recorded = []
 
     def run(self, *passed):
         x, y, z, _, _, _, _, _, _, *arguments = passed
         shown = [(a.dtype, a.shape) if isinstance(a, torch.Tensor) else a for a in arguments]
-        found.append((self, (x, y, z), shown))
+        recorded.append((self, (x, y, z), shown))
 
     monkeypatch.setattr(gpu_host._Compiled, "run", run)
-    return found
+    return recorded
 
 
 @pytest.fixture
 def by_triton(monkeypatch):
     """Kernels that Triton's own dispatch launched, by name."""
-    found, run = [], JITFunction.run
+    recorded, run = [], JITFunction.run
 
     def counted(self, *arguments, **options):
-        found.append(self.__name__)
+        recorded.append(self.__name__)
         return run(self, *arguments, **options)
 
     monkeypatch.setattr(JITFunction, "run", counted)
-    return found
+    return recorded
 
 
 @pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize(("kind", "keys"), BARS)
 def test_python_calls_of_a_call(kind, keys, anew):
     with gpu_host.planned_anew() if anew else nullcontext():
-        found = gpu_host.python_calls(gpu_host.step_of(kind, keys))
-    assert found <= BARS[kind, keys][anew], found
+        counts = gpu_host.python_calls(gpu_host.step_of(kind, keys))
+    assert counts <= BARS[kind, keys][anew], counts
 
 
 # The same of the public functions, which torch's dispatcher and autograd take to the operator.
@@ -83,8 +83,8 @@ def on_the_cpu(monkeypatch):
 @pytest.mark.parametrize("name", PUBLIC_BARS)
 def test_python_calls_of_a_public_function(name, keys, on_the_cpu):
     with torch.set_grad_enabled("backward" in name):
-        found = gpu_host.python_calls(gpu_host.public_steps(keys)[name])
-    assert found <= PUBLIC_BARS[name], found
+        counts = gpu_host.python_calls(gpu_host.public_steps(keys)[name])
+    assert counts <= PUBLIC_BARS[name], counts
 
 
 class Counting(TorchDispatchMode):

@@ -17,10 +17,10 @@ from isentrope.gpu.operands import Operands
 
 @pytest.mark.parametrize("name", isentrope.gpu.__all__)
 def test_functions_have_the_signatures_of_the_package(name):
-    function, own = getattr(isentrope, name), getattr(isentrope.gpu, name)
-    assert own is not function
-    assert inspect.signature(own) == inspect.signature(function) and own.__doc__ == function.__doc__
-    assert typing_extensions.get_overloads(own) == typing_extensions.get_overloads(function) != []
+    function, gpu_function = getattr(isentrope, name), getattr(isentrope.gpu, name)
+    assert gpu_function is not function
+    assert inspect.signature(gpu_function) == inspect.signature(function) and gpu_function.__doc__ == function.__doc__
+    assert typing_extensions.get_overloads(gpu_function) == typing_extensions.get_overloads(function) != []
 
 
 @pytest.mark.parametrize("grown, message", [
@@ -32,8 +32,8 @@ def test_functions_have_the_signatures_of_the_package(name):
 def test_what_the_kernels_do_not_know_is_an_error(grown, message):
     """Otherwise arguments that were added to the library would be ignored."""
     code = f"from isentrope._core import library\n{grown}\nimport isentrope.gpu"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].endswith(message), done.stderr
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.returncode == 1 and process.stderr.splitlines()[-1].endswith(message), process.stderr
 
 
 def test_an_argument_too_many_is_an_error():

@@ -6,8 +6,8 @@ from gpu_compiling import Product, wrong_products
 
 
 def test_no_product_of_the_worst_kernels_is_wrong():
-    found, count = layouts.wrong(layouts.worst(), "sm_80", repairs=False)
-    assert found == [] and count == 12
+    faults, count = layouts.wrong(layouts.worst(), "sm_80", repairs=False)
+    assert faults == [] and count == 12
 
 
 def test_the_oldest_triton_compiles_the_passes_and_the_worst_kernels():

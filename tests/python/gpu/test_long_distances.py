@@ -14,7 +14,7 @@ SLOPES = (1.0, 0.25, 2**-4, 2**-6, 2**-8, 2**-10, 2**-12, 0.0)
 
 @pytest.mark.parametrize("keys", [2048, pytest.param(8192, marks=pytest.mark.long)])
 def test_the_distance_of_a_long_row(keys):
-    key, own = torch.arange(keys), torch.arange(keys - ROWS, keys)[:, None]
+    key, position = torch.arange(keys), torch.arange(keys - ROWS, keys)[:, None]
     k, q = torch.zeros(1, 1, keys, DIM), torch.zeros(1, len(SLOPES), ROWS, DIM)
     # One head for each slope; the logit of key 64 a + b is slope (64 a + b), with exact products.
     k[..., 0], k[..., 1] = key // 64, key % 64
@@ -23,7 +23,7 @@ def test_the_distance_of_a_long_row(keys):
     _, statistics, _ = launch.attention(*call_of(q, k, k, causal=True, rule="constant(scale=1)"), BITS["distance"])
 
     logits = (q.double() @ k.double().mT)[0]
-    away = (own - key).double()
+    away = (position - key).double()
     p = logits.masked_fill(away < 0, float("-inf")).softmax(-1)
     distance = (p * away.abs()).sum(-1, keepdim=True)
     spread = (p * (away.abs() - distance).abs()).sum(-1)

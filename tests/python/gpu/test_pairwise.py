@@ -24,14 +24,14 @@ def interpreted_lines():
 
 
 def test_every_pair_is_covered():
-    found = pairwise.choices()
-    covered = set().union(*map(pairwise.pairs_of, found))
+    choices = pairwise.choices()
+    covered = set().union(*map(pairwise.pairs_of, choices))
     assert pairwise.pairs() <= covered
     # One of nearly every value with each other one: what no problem may have is little.
     values = [(name, value) for name, values in pairwise.FACTORS.items() for value in values]
     all_pairs = sum(a[0] < b[0] for a in values for b in values)
     assert 0.9 * all_pairs < len(pairwise.pairs()) < all_pairs
-    assert pairwise.choices() == found and pairwise.choices(2) != found
+    assert pairwise.choices() == choices and pairwise.choices(2) != choices
 
 
 def test_lines_are_problems_that_the_kernels_take():
@@ -53,9 +53,9 @@ def test_each_value_stands_in_its_line():
 def test_a_statistic_alone_is_judged_with_its_gradient(statistic):
     problem = Problem.of_line(f"shape=1x1x3x5x4 mask=causal:bottom_right bwd=1 stats={statistic}")
     problem.run()
-    found = problem.verdict()
-    assert found["outcome"] == "PASSED"
-    assert found["forward"]["of_result"].keys() == {"output", statistic} and found["backward"]["of_result"]["dq"] > 0
+    verdict = problem.verdict()
+    assert verdict["outcome"] == "PASSED"
+    assert verdict["forward"]["of_result"].keys() == {"output", statistic} and verdict["backward"]["of_result"]["dq"] > 0
 
 
 def test_fewer_rows_and_keys_are_still_several_tiles_with_remainders_and_several_shares():

@@ -12,11 +12,11 @@ def test_a_key_whose_score_is_minus_infinity_counts_nothing(causal):
     q, k, v = torch.rand(1, 1, 40, 16) + 0.5, torch.randn(1, 1, 70, 16), torch.randn(1, 1, 70, 16)
     k[0, 0, 3, 2] = -float("inf")
     others = [i for i in range(70) if i != 3]
-    found = isentrope.attention(q, k, v, scale=0.3, causal=causal, return_stats=True)
+    got = isentrope.attention(q, k, v, scale=0.3, causal=causal, return_stats=True)
     without = isentrope.attention(q, k[:, :, others], v[:, :, others], scale=0.3, causal=causal, return_stats=True)
-    torch.testing.assert_close(found[0], without[0])
+    torch.testing.assert_close(got[0], without[0])
     for name in ("lse", "entropy", "collision", "variance"):
-        torch.testing.assert_close(getattr(found[1], name), getattr(without[1], name), msg=lambda text: f"{name}: {text}")
+        torch.testing.assert_close(getattr(got[1], name), getattr(without[1], name), msg=lambda text: f"{name}: {text}")
 
 
 def test_rows_that_a_repair_took_again_have_the_same_bits():
@@ -37,8 +37,8 @@ def test_a_row_of_large_logits_hides_no_value_from_the_others(entry, return_stat
     q, k, v = torch.randn(1, 1, 40, 16), torch.randn(1, 1, 100, 16), torch.randn(1, 1, 100, 16)
     q[0, 0, 8, 2] = entry
     v[0, 0, 29, 3] = float("inf")
-    found = isentrope.attention(q, k, v, causal=causal, return_stats=return_stats)
-    output = found[0] if return_stats else found
+    got = isentrope.attention(q, k, v, causal=causal, return_stats=return_stats)
+    output = got[0] if return_stats else got
     others = [i for i in range(40) if i != 8]
     assert not output[0, 0, others, 3].isfinite().any()
     assert output[0, 0, others][:, [*range(3), *range(4, 16)]].isfinite().all()

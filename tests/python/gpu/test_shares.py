@@ -63,6 +63,6 @@ def test_a_repair_merges_again(order):
     expected = step(torch.float32, queries=3)
     for seed in (None, 1, 2):
         order(seed)
-        found = step(torch.float32, queries=3, nan_at=199)
-        assert same_bits([x[0, :, :2] for x in (found[0], *found[1:])], [x[0, :, :2] for x in (expected[0], *expected[1:])])
-        assert not found[0][0, :, 2].isfinite().any()
+        got = step(torch.float32, queries=3, nan_at=199)
+        assert same_bits([x[0, :, :2] for x in (got[0], *got[1:])], [x[0, :, :2] for x in (expected[0], *expected[1:])])
+        assert not got[0][0, :, 2].isfinite().any()

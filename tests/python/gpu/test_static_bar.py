@@ -38,9 +38,9 @@ def test_small_tiles_are_refused(dim, monkeypatch):
 @pytest.mark.parametrize("direction", gpu_statistics.PASSES)
 def test_statistics_cost_what_their_limits_allow(direction, dtype, dim):
     names = tuple(name for of, name in gpu_statistics.LIMITS if of == direction)
-    found = [bar for cost in gpu_statistics.costs(direction, dtype, dim, names) for bar in gpu_statistics.bars(cost)]
-    assert sum("over those without" in bar.what for bar in found) == len(names)
-    assert not [str(bar) for bar in found if not bar.holds]
+    bars = [bar for cost in gpu_statistics.costs(direction, dtype, dim, names) for bar in gpu_statistics.bars(cost)]
+    assert sum("over those without" in bar.what for bar in bars) == len(names)
+    assert not [str(bar) for bar in bars if not bar.holds]
 
 
 @pytest.mark.long
@@ -48,12 +48,12 @@ def test_statistics_cost_what_their_limits_allow(direction, dtype, dim):
 @pytest.mark.parametrize("direction", gpu_statistics.PASSES)
 def test_statistics_cost_what_their_limits_allow_in_measured_tiles(direction, dim):
     names = tuple(name for of, name in gpu_statistics.LIMITS_OF_MEASURED if of == direction)
-    found = [
+    bars = [
         bar
         for cost in gpu_statistics.costs(direction, "bf16", dim, names, measured_tiles=True)
         for bar in gpu_statistics.bars(cost)
     ]
-    assert len(found) == len(names) and not [str(bar) for bar in found if not bar.holds]
+    assert len(bars) == len(names) and not [str(bar) for bar in bars if not bar.holds]
 
 
 @pytest.mark.long

@@ -25,10 +25,10 @@ def record(file):
 
 def test_the_fastest_right_tiles_are_kept_and_the_plan_takes_them(file):
     largest, next_one = Tiles(128, 128, 8, 2), Tiles(128, 64, 8, 3)
-    found = tuning.tune([FORWARD, QUERY], StandIn(wrong=[largest]), record(file))
-    (row, other) = found.rows()
+    result = tuning.tune([FORWARD, QUERY], StandIn(wrong=[largest]), record(file))
+    (row, other) = result.rows()
     assert row["tiles"] == tile_table.as_json(next_one) and row["planned_ms"] == 10.0 and other["kernel"] == "query gradient"
-    errors = {trial.tiles: trial.error for trial in found.trials.values() if trial.key == FORWARD}
+    errors = {trial.tiles: trial.error for trial in result.trials.values() if trial.key == FORWARD}
     assert errors[largest].startswith("wrong") and errors[next_one] == ""
     assert plan.tiles("forward", CHIP, torch.bfloat16, 64, False, "lse") == next_one
     assert plan.tiles("forward", CHIP._replace(card="another"), torch.bfloat16, 64, False, "lse") != next_one
@@ -36,19 +36,19 @@ def test_the_fastest_right_tiles_are_kept_and_the_plan_takes_them(file):
 
 def test_what_does_not_compile_is_not_timed(file):
     device = StandIn(uncompiled=[Tiles(128, 128, 8, 2)])
-    found = tuning.tune([FORWARD], device, record(file))
+    result = tuning.tune([FORWARD], device, record(file))
     assert (FORWARD, Tiles(128, 128, 8, 2)) not in device.measured
-    assert found.trials[FORWARD, Tiles(128, 128, 8, 2)].error == "does not compile: too large"
+    assert result.trials[FORWARD, Tiles(128, 128, 8, 2)].error == "does not compile: too large"
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(file):
     first, second = StandIn(stop_after=3), StandIn()
     with pytest.raises(KeyboardInterrupt):
         tuning.tune([FORWARD], first, record(file))
-    found = tuning.tune([FORWARD], second, record(file))
+    result = tuning.tune([FORWARD], second, record(file))
     everything = candidates.candidates(FORWARD, CHIP)
     assert len(first.measured) == 3 and first.measured + second.measured == [(FORWARD, tiles) for tiles in everything]
-    assert len(found.trials) == len(everything)
+    assert len(result.trials) == len(everything)
     third = StandIn()
     tuning.tune([FORWARD], third, record(file))
     assert third.measured == []
@@ -173,6 +173,6 @@ def test_candidates_are_compiled_in_other_processes(monkeypatch, tmp_path):
     monkeypatch.setattr(plan, "chip_of", lambda _: CHIP)
     monkeypatch.setattr(triton.runtime.driver, "_active", ahead._Driver(GPUTarget("cuda", 90, 32)))
     items = [(FORWARD, Tiles(64, 32, 4, 2)), (FORWARD, Tiles(64, 33, 4, 2))]
-    found = {tiles: error for _, tiles, error in tuning.Device(torch.device("cpu")).compile_all(items, 1)}
-    assert found[Tiles(64, 32, 4, 2)] == "" and found[Tiles(64, 33, 4, 2)].startswith("does not compile")
+    errors = {tiles: error for _, tiles, error in tuning.Device(torch.device("cpu")).compile_all(items, 1)}
+    assert errors[Tiles(64, 32, 4, 2)] == "" and errors[Tiles(64, 33, 4, 2)].startswith("does not compile")
     assert any(tmp_path.glob("*/forward_kernel.cubin"))

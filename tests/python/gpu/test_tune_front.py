@@ -163,12 +163,12 @@ def test_if_no_candidate_is_right_the_first_reason_is_the_error(file, monkeypatc
 
 def alive(group):
     """Returns the processes of a group that still run."""
-    found = []
+    files = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has just ended
             state, _, its_group = file.read_text().rpartition(")")[2].split()[:3]
-            found += [file] if int(its_group) == group and state != "Z" else []
-    return found
+            files += [file] if int(its_group) == group and state != "Z" else []
+    return files
 
 
 def interrupted(script, when, **environment):

@@ -13,14 +13,14 @@ NOTHING = set()
 @pytest.fixture
 def launches(monkeypatch):
     """Name and constants of each launch."""
-    found, own = [], dispatch.launch
+    launched, original = [], dispatch.launch
 
     def recorded(kernel, grid, arguments, *variants):
-        found.append((kernel.fn.__name__, variants[0]))
-        return own(kernel, grid, arguments, *variants)
+        launched.append((kernel.fn.__name__, variants[0]))
+        return original(kernel, grid, arguments, *variants)
 
     monkeypatch.setattr(dispatch, "launch", recorded)
-    return found
+    return launched
 
 
 def backward(loss, launches, return_stats=True):
@@ -31,8 +31,8 @@ def backward(loss, launches, return_stats=True):
     launches.clear()
     gradients = torch.autograd.grad(computed, leaves)
     constants = dict(launches)
-    given = constants["query_gradient_kernel"]["GIVEN"]._asdict()
-    return gradients, {name for name, there in given.items() if there}, constants
+    requested = constants["query_gradient_kernel"]["GIVEN"]._asdict()
+    return gradients, {name for name, there in requested.items() if there}, constants
 
 
 def test_a_loss_of_the_output_has_no_terms_of_statistics(launches):

@@ -74,14 +74,14 @@ class Variant(NamedTuple):
 
     def call(self) -> None:
         batch, heads, kv_heads, queries, keys = (4, 32, 8, 2, 4096) if self.few else (4, 32, 8, 1024, 1024)
-        caches, held = (batch * keys // _PAGE, _PAGE) if self.paged else (batch, keys)
+        caches, cache_rows = (batch * keys // _PAGE, _PAGE) if self.paged else (batch, keys)
 
         def tensor(batch: int, heads: int, rows: int, dim: int) -> torch.Tensor:
             return torch.empty(rows, dim, dtype=self.dtype).expand(batch, heads, rows, dim)
 
         value_dim = self.value_dim or self.dim
         q, out = tensor(batch, heads, queries, self.dim), tensor(batch, heads, queries, value_dim)
-        k, v = tensor(caches, kv_heads, held, self.dim), tensor(caches, kv_heads, held, value_dim)
+        k, v = tensor(caches, kv_heads, cache_rows, self.dim), tensor(caches, kv_heads, cache_rows, value_dim)
         wanted = ALL if self.statistics else LSE
         shared = call_of(
             q, k, v, causal=True, soft_cap=5.0 if self.masked else 0.0, dropout_p=0.1 * self.dropout,
@@ -98,23 +98,23 @@ class Variant(NamedTuple):
             launch.attention_backward(*shared, wanted, out, statistics, out, upstream, self.masked, False, self.masked, False)
 
     def masks(self, batch: int, heads: int, queries: int, keys: int) -> dict[str, Any]:
-        found: dict[str, Any] = {"dilation": self.dilation}
+        arguments: dict[str, Any] = {"dilation": self.dilation}
         if self.masked or self.documents:
-            found["attn_mask"] = torch.empty(queries, keys, dtype=torch.bool).expand(batch, heads, queries, keys)
+            arguments["attn_mask"] = torch.empty(queries, keys, dtype=torch.bool).expand(batch, heads, queries, keys)
         if self.masked:
-            found["bias"] = torch.empty(queries, keys).expand(batch, heads, queries, keys)
-            found["sinks"] = torch.empty(heads)
+            arguments["bias"] = torch.empty(queries, keys).expand(batch, heads, queries, keys)
+            arguments["sinks"] = torch.empty(heads)
         if self.documents:
             numbers = dict.fromkeys(("prefix_keys", "key_begin", "key_end"), torch.ones(batch, dtype=torch.int64))
             starts = dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), torch.tensor([0, 100, queries]))
-            found |= numbers | starts | {"rule": _RULE}
-        return found
+            arguments |= numbers | starts | {"rule": _RULE}
+        return arguments
 
     def on(self, target: Target, repairs: bool = False) -> Iterator[tuple[Launch, Compiled]]:
         """Returns the call's kernels compiled for a target; repairs: those of repair launches, else all others."""
-        with launches(target) as found:
+        with launches(target) as recorded:
             self.call()
-        for one in found:
+        for one in recorded:
             if one.name.endswith("_repair") == repairs:
                 yield one, compiled(one, target)
 

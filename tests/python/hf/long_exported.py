@@ -51,9 +51,9 @@ def results_elsewhere(folder, module, example, inputs, dynamic_shapes, compiled)
     torch.save(inputs, folder / "inputs.pt")
     library = Path(isentrope.__path__[0]) / "libisentrope_operators.so"
     files = [library, folder / "exported.pt2", package, folder / "inputs.pt", folder / "results.pt"]
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE, *files], capture_output=True, text=True,
-                          env={"PATH": "/usr/bin:/bin"})  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", ELSEWHERE, *files], capture_output=True, text=True,
+                             env={"PATH": "/usr/bin:/bin"})  # fmt: skip
+    assert process.returncode == 0, process.stderr
     results = torch.load(folder / "results.pt")
     assert len(results) == 1 + compiled
     return results

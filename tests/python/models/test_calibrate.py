@@ -251,12 +251,12 @@ def saved(tmp_path_factory):
 def test_the_command_writes_a_rule_that_apply_takes(saved, tmp_path):
     folder, text = saved
     rule, page = tmp_path / "rule.json", tmp_path / "report.html"
-    done = command_of_its_own(
+    process = command_of_its_own(
         "calibrate", folder, "--text", text, "--rope", "yarn:4", "--length", 512, "--passages", 2, "--lengths", 0, 512, 1024,
         "--output", rule, "--json", "-", "--report", page, "--resume", tmp_path / "run.jsonl",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
     assert json.loads(rule.read_text()) == result and isinstance(result["kept"], bool)
     assert {"log_gain", "kept", "nll", "rule"} <= result.keys()
     assert {"method", "from", "to", "mean", "difference", "se"} <= result["nll"][0].keys()
@@ -285,12 +285,12 @@ def test_several_files_are_documents_and_give_a_passage_each(saved, tmp_path, fi
 @pytest.mark.long
 def test_evaluate_as_a_command(saved, tmp_path):
     folder, text = saved
-    done = command_of_its_own(
+    process = command_of_its_own(
         "evaluate", folder, "--text", text, "--rope", "linear:2", "--rules", "standard", "scaled(1.1)",
         "--lengths", 0, 512, 1024, "--passages", 2, "--retrieval", "--json", "-",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    document = json.loads(process.stdout)
     assert [row["method"] for row in document["nll"]] == ["standard"] * 2 + ["scaled(1.1)"] * 2
     assert len(document["retrieval"]) == 2 and len(document["retrieval"][0]["nll"]) == 8
 
