@@ -71,7 +71,7 @@ class Made(NamedTuple):
     given: tuple[str, ...] = ()
 
     def arguments(self) -> dict[str, Any]:
-        """Returns those of the call besides q, k and v. Tensors take no memory, but have the strides of real ones."""
+        """Returns those of the call besides q, k and v."""
         pairs = self.batch, self.heads, self.queries, self.keys
         found: dict[str, Any] = {"causal": self.causal, "rule": self.rule}
         if self.documents:
@@ -116,7 +116,8 @@ class Made(NamedTuple):
 
 
 def _thin(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """Returns a tensor of any shape that takes the memory of its last two axes."""
+    """Returns a tensor of any shape that takes the memory of its last two axes. Its outer strides are 0, so that no kernel
+    has tensor descriptors, which C++ does not pass."""
     *outer, rows, columns = shape
     return torch.empty(rows, columns, dtype=dtype).expand(*outer, rows, columns)
 

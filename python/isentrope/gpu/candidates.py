@@ -16,7 +16,7 @@ _HALVES = {
     ],
     "query gradient": [
         Tiles(128, 64, 8, 3), Tiles(64, 64, 4, 3), Tiles(64, 64, 4, 2), Tiles(64, 32, 4, 3), Tiles(128, 32, 8, 3),
-        Tiles(64, 128, 4, 2),
+        Tiles(64, 128, 4, 2), Tiles(128, 64, 8, 3, descriptors=True), Tiles(64, 64, 4, 3, descriptors=True),
     ],
     "key gradient": [
         Tiles(32, 64, 4, 3), Tiles(32, 64, 4, 2), Tiles(64, 64, 4, 2), Tiles(32, 128, 8, 2), Tiles(32, 128, 8, 3),
@@ -35,7 +35,14 @@ _HALVES = {
 }  # fmt: skip
 # float32 products take three times the registers.
 _FLOATS = [Tiles(32, 32, 8, 1), Tiles(32, 32, 4, 2), Tiles(16, 32, 4, 2), Tiles(64, 32, 8, 1), Tiles(32, 64, 8, 1)]
-_FEW_FLOATS = [Tiles(16, 32, 4, 2), Tiles(16, 64, 8, 2), Tiles(16, 128, 8, 2), Tiles(16, 32, 2, 2)]
+_DESCRIBED_FLOATS = [*_FLOATS, Tiles(16, 32, 4, 2, descriptors=True)]
+_OWN_FLOATS = {
+    "forward": _DESCRIBED_FLOATS, "query gradient": _DESCRIBED_FLOATS,
+    "few rows": [
+        Tiles(16, 32, 4, 2), Tiles(16, 64, 8, 2), Tiles(16, 128, 8, 2), Tiles(16, 32, 2, 2),
+        Tiles(16, 32, 4, 2, descriptors=True), Tiles(16, 32, 8, 2, descriptors=True),
+    ],
+}  # fmt: skip
 
 
 def keys(types: Iterable[str] = ("bf16",), dims: Iterable[int] = (64, 128), masked: bool = False) -> list[Key]:
@@ -56,7 +63,7 @@ def all_keys() -> list[Key]:
 def candidates(key: Key, chip: plan.Chip) -> list[Tiles]:
     """Tiles to try: the plan's and the package's first, then others without repetition. Some may not compile."""
     if key.dtype == "f32":
-        others = _FEW_FLOATS if key.kernel == "few rows" else _FLOATS
+        others = _OWN_FLOATS.get(key.kernel, _FLOATS)
     else:
         others = _HALVES[key.kernel]
     planned = plan.unmeasured(key, chip)

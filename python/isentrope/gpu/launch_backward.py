@@ -18,7 +18,7 @@ from isentrope.gpu.kernels.softmax import LOG2E
 from isentrope.gpu.kernels.span import spans_kernel
 from isentrope.gpu.launch_rows import Rows
 from isentrope.gpu.operands import Operands
-from isentrope.gpu.shapes import shape_of
+from isentrope.gpu.shapes import descriptors, shape_of
 
 
 def _norms(call: Operands) -> Tensor:
@@ -107,7 +107,7 @@ class _Pass:
         }  # fmt: skip
         call.steps.launch(query_gradient_kernel, (self.query_programs, 1, 1), (
             call.q, call.k, call.v, self.d_output, self.terms, self.bounds[0], dq, d_lambda, d_bias, self.mask, self.bias, wrong,
-            *self.inputs, *dq.stride(), *self.masks, *self.sizes, *self.others,
+            *descriptors(call, self.by_query), *self.inputs, *dq.stride(), *self.masks, *self.sizes, *self.others,
         ), *with_repair(wrong, constants))  # fmt: skip
 
     def key_spans(self) -> Tensor:

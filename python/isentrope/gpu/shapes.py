@@ -31,7 +31,7 @@ def shape_of(call: Operands, kernel: str, chip: plan.Chip, results: str) -> tupl
     if crowded and results == "moments":
         results = "all"
     tiles = plan.tiles(kernel, chip, call.q.dtype, widest, crowded, "other" if other else results)
-    described = kernel in ("forward", "few rows") and _has_descriptors(call, tiles, chip)
+    described = kernel != "key gradient" and not masked and _has_descriptors(call, tiles, chip)
     shape = Shape(
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),

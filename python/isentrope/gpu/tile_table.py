@@ -37,7 +37,8 @@ class Tiles(NamedTuple):
     thread may have; 0 leaves it to the compiler. apart: the gradients of keys and of values take a launch each.
     occupancy: programs that a multiprocessor runs at once, which the shares of a split call are to fill; None: computed
     from registers and shared memory (`plan.occupancy_of`).
-    descriptors: forward and few rows: whole tiles of keys and values are loaded by tensor descriptors where strides allow it.
+    descriptors: whole tiles of keys and values are loaded by tensor descriptors where strides allow it, except in the
+    key gradient.
     """
 
     rows: int

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 import variants
-from gpu_compiling import TARGETS, binary, compiled, launches
+from gpu_compiling import TARGETS, binary, compiled, launches, ttgir
 from variants import Variant
 
 from isentrope._core.call import call_of
@@ -156,6 +156,21 @@ def test_rows_of_lengths_alone_and_of_given_lambda():
         launch.attention(*call_of(q, q, q, lambda_=torch.empty(4, 8, 64)), 0)
     kernels = [compiled(one, TARGETS["sm_90"]) for one in recorded if one.name == "rows"]
     assert len(kernels) == 2 and all(kernel.spilled == 0 for kernel in kernels)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_bulk_copies_load_keys_and_values_of_tiles_with_descriptors(dtype, monkeypatch):
+    """Except in the key gradient, which loads them once, and in the launch before it, which finds the largest keys."""
+    tiles, target = plan.tiles, TARGETS["sm_90"]
+    monkeypatch.setattr(plan, "tiles", lambda *x, **y: tiles(*x, **y)._replace(descriptors=True))
+    q, statistics = torch.empty(1, 2, 256, 64, dtype=dtype), torch.empty(1, 1, 2, 256)
+    call = call_of(q, q, q, causal=True)
+    with launches(target) as found:
+        launch.attention(*call, LSE)
+        launch.attention(*call_of(q[:, :, :1], q, q), LSE)
+        launch.attention_backward(*call, LSE, q, statistics, q, None, False, False, False, False)
+    copied = [one.name.removesuffix("_repair") for one in found if "async_tma_copy_global_to_local" in ttgir(one, target)]
+    assert copied == ["forward"] * 3 + ["query_gradient"] * 2
 
 
 def without_statistics(source):

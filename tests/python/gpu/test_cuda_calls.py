@@ -4,7 +4,12 @@ instructions."""
 from types import SimpleNamespace
 
 import pytest
+import torch
 from cuda_calls import CASES, IN, Case, called, compare, kernels, with_units
+from gpu_compiling import TARGETS
+
+from isentrope._core.library import LSE
+from isentrope.gpu import plan
 
 
 def without_code(launches):
@@ -66,3 +71,11 @@ def test_an_error_comes_before_the_first_launch(case, name, language, folder, tm
     done, recorded = called(folder[0], case.wanted, case.line, tmp_path, ISENTROPE_MISALIGNED=name, **IN[language])
     assert done.returncode == 2 and f"[attention] {name} must be aligned to 16 bytes; got " in done.stderr, done.stderr
     assert {one["call"] for one in recorded} <= {"attribute", "release"}
+
+
+def test_kernels_for_cpp_have_no_tensor_descriptors(monkeypatch):
+    """Also where Python's tiles ask for them."""
+    tiles = plan.tiles
+    monkeypatch.setattr(plan, "tiles", lambda *x, **y: tiles(*x, **y)._replace(descriptors=True))
+    found = kernels.wanted_launches(TARGETS["sm_90"], torch.bfloat16, 64, LSE, gradients=True)
+    assert len(found) > 10 and not any(kind.startswith("tensordesc") for one in found for _, kind in one.signature)

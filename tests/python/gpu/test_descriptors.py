@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import isentrope
-from isentrope.gpu import launch_forward, plan
+from isentrope.gpu import launch_backward, launch_forward, plan
 
 STATISTICS = ("lse", "entropy", "variance")
 
@@ -12,7 +12,7 @@ STATISTICS = ("lse", "entropy", "variance")
 @pytest.fixture
 def described(monkeypatch):
     """Returns a function that makes a call through pointers, then with tiles that ask for descriptors. It returns both results
-    and whether the second call had descriptors."""
+    and whether the second call had descriptors in its last launch that may have them."""
     tiles, made, found = plan.tiles, launch_forward.descriptors, []
 
     def noted(call, shape):
@@ -27,7 +27,8 @@ def described(monkeypatch):
             results.append((output, *(getattr(statistics, name) for name in STATISTICS)))
         return *results, found[-1]
 
-    monkeypatch.setattr(launch_forward, "descriptors", noted)
+    for module in (launch_forward, launch_backward):
+        monkeypatch.setattr(module, "descriptors", noted)
     return compare
 
 
@@ -40,6 +41,28 @@ def test_contiguous_keys(described, queries, dtype):
     q, k, v = torch.randn(1, 2, queries, 16), torch.randn(1, 1, 150, 32)[..., :16], torch.randn(1, 1, 150, 16)
     pointers, descriptors, used = described(isentrope.attention, q.to(dtype), k.to(dtype), v.to(dtype), causal=True)
     assert used and same_bits(pointers, descriptors)
+
+
+def gradients(*tensors, **options):
+    """Returns the gradients of a loss that reads the output and statistics, in place of those."""
+    leaves = [x.detach().requires_grad_() for x in tensors]
+    output, statistics = isentrope.attention(*leaves, **options)
+    read = [output, *(getattr(statistics, name) for name in STATISTICS)]
+    dq, dk, dv = torch.autograd.grad([(x.float() ** 2).sum() for x in read], leaves)
+    return dq, statistics._replace(lse=dk, entropy=dv, variance=dq)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_gradients(described, dtype):
+    q, k, v = torch.randn(1, 2, 70, 16), torch.randn(1, 1, 150, 32)[..., :16], torch.randn(1, 1, 150, 16)
+    pointers, descriptors, used = described(gradients, q.to(dtype), k.to(dtype), v.to(dtype), causal=True)
+    assert used and same_bits(pointers, descriptors)
+
+
+def test_a_boolean_mask_leaves_no_tile_to_descriptors(described):
+    q, k, v = (torch.randn(1, 2, 70, 16) for _ in "qkv")
+    pointers, others, used = described(isentrope.attention, q, k, v, attn_mask=torch.rand(70, 70) < 0.9)
+    assert not used and same_bits(pointers, others)
 
 
 def test_pages(described):

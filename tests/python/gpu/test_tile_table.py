@@ -48,7 +48,7 @@ def planned(key, chip=CHIP):
 
 
 def test_the_users_table_comes_before_the_packages_and_that_before_the_plans(user):
-    own = Tiles(16, 32, 2, 1, 96, True)
+    own = Tiles(16, 32, 2, 1, 96, True, occupancy=None)
     user(table({FORWARD: own}))
     assert planned(FORWARD) == own
     others = [key for key in PACKAGE if key != FORWARD]
@@ -75,6 +75,7 @@ def test_query_gradients_of_entropy_have_tiles_of_their_own_where_some_fit(user)
     ("{", "cannot be read"),
     (table({FORWARD._replace(results="moments"): Tiles(16, 32, 4, 1)}), "cannot be read"),
     (table({FORWARD: Tiles(17, 32, 4, 1)}), "cannot be read"),
+    (table({FORWARD: Tiles(16, 32, 4, 1, occupancy=0)}), "cannot be read"),
     (table({FORWARD._replace(kernel="backward"): Tiles(16, 32, 4, 1)}), "cannot be read"),
     (table({}, version=1), "cannot be read"),
     (table({FORWARD: Tiles(16, 32, 4, 1)}, triton="1.0"), "measured with Triton 1.0"),
@@ -86,6 +87,12 @@ def test_a_table_that_cannot_be_used_is_ignored_and_named(user, text, reason):
         assert planned(FORWARD) == PACKAGE[FORWARD]
     source = tile_table.table_of("sm90", CARD).source
     assert reason in source and str(file) in source
+
+
+def test_a_table_of_another_version_is_named(user):
+    user(table({}, version=1))
+    with pytest.warns(UserWarning, match="version 2 is required; got 1: it is ignored; isentrope tune writes it anew"):
+        planned(FORWARD)
 
 
 def test_doctor_names_the_table(user, monkeypatch):

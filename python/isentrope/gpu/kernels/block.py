@@ -185,3 +185,21 @@ def load_keys(matrix, to_page, tiles, first, inside, cache, KEYS: tl.constexpr, 
         return load_rows(matrix, offsets, inside, COLUMNS, MASKED and not STAND_IN, EVEN)
     else:
         return load_tile(advance(matrix, first), inside, KEYS, COLUMNS, MASKED, EVEN)
+
+
+@triton.jit
+def load_k(first, inside, cache, SHAPE: tl.constexpr, MASKED: tl.constexpr, PAGE: tl.constexpr):
+    """Loads the tile of keys from `first` on, as load_keys says."""
+    return load_keys(
+        cache.k, cache.k_to_page, cache.k_tiles, first, inside, cache, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN, PAGE, SHAPE.ONE_LOOP,
+        SHAPE.DESCRIPTORS,
+    )  # fmt: skip
+
+
+@triton.jit
+def load_v(first, inside, cache, SHAPE: tl.constexpr, MASKED: tl.constexpr, PAGE: tl.constexpr):
+    """Loads the tile of values from `first` on, as load_keys says."""
+    return load_keys(
+        cache.v, cache.v_to_page, cache.v_tiles, first, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS, PAGE,
+        SHAPE.ONE_LOOP, SHAPE.DESCRIPTORS,
+    )  # fmt: skip

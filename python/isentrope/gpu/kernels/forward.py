@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.block import (
-    Resolved, Strides, cache_of_block, index_of, load_block, load_keys, offsets, place_of_rows, span_of_block,
+    Resolved, Strides, cache_of_block, index_of, load_block, load_k, load_v, offsets, place_of_rows, span_of_block,
 )
 from isentrope.gpu.kernels.dropout import dropout_of, kept_weights
 from isentrope.gpu.kernels.results import write_rows
@@ -79,10 +79,7 @@ def process_key_tile(
     (SHAPE.ONE_LOOP). CHECKED: programs with non-finite sums are recomputed with REPAIR."""
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = (key >= cache.start) & (key < cache.stop)
-    k_tile = load_keys(
-        cache.k, cache.k_to_page, cache.k_tiles, start, inside, cache, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN, PAGE, SHAPE.ONE_LOOP,
-        SHAPE.DESCRIPTORS,
-    )  # fmt: skip
+    k_tile = load_k(start, inside, cache, SHAPE, MASKED, PAGE)
     scores = dot(block.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
     t, w, m, rescale, shift, support = online_softmax(
         scores, hides, state.m, support, block, key, inside, cap, SHAPE, WANTED, MASKED, CHECKED
@@ -92,10 +89,7 @@ def process_key_tile(
         state = farther(state, SHAPE.KEYS)
     state = rebase(state, m, like_sums(rescale, SHAPE), like_sums(shift, SHAPE), WANTED)
     state = add_moments(state, t, w, block.own_key, key, start, SHAPE, WANTED, FROM_LAST)
-    v_tile = load_keys(
-        cache.v, cache.v_to_page, cache.v_tiles, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS, PAGE,
-        SHAPE.ONE_LOOP, SHAPE.DESCRIPTORS,
-    )  # fmt: skip
+    v_tile = load_v(start, inside, cache, SHAPE, MASKED, PAGE)
     if SHAPE.DROPOUT:
         kept = kept_weights(
             block.dropout, block.head, block.query, start, SHAPE.ROWS, SHAPE.KEYS, SHAPE.FOURS, False
@@ -112,10 +106,7 @@ def process_nonfinite_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE
     """Propagates NaN and Inf in a tile of V to every row that attends to them."""
     key = start + tl.arange(0, SHAPE.KEYS)
     inside = (key >= cache.start) & (key < cache.stop)
-    v_tile = load_keys(
-        cache.v, cache.v_to_page, cache.v_tiles, start, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, True, SHAPE.EVEN_COLUMNS, PAGE,
-        SHAPE.ONE_LOOP, SHAPE.DESCRIPTORS,
-    )  # fmt: skip
+    v_tile = load_v(start, inside, cache, SHAPE, True, PAGE)
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
     return propagate_nonfinite(seen, v_tile, acc, SHAPE)

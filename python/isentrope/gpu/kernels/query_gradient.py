@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from isentrope.gpu.kernels.block import Cache, load_k, load_v
 from isentrope.gpu.kernels.gradient_range import exponent
 from isentrope.gpu.kernels.gradient_tile import (
     lifted_terms, load_query_block, memory_of, tile_gradients, tile_weights, with_terms,
@@ -16,25 +17,24 @@ from isentrope.gpu.kernels.gradient_tile import (
 from isentrope.gpu.kernels.softmax import LN2, apply_masks
 from isentrope.gpu.kernels.span import Span, count_of, program_from_the_end, some_sees, span_of_keys, tile_at
 from isentrope.gpu.kernels.tile import (
-    F16_FACTOR, Matrix, advance, cast, dot, finite_part, full, load_tile, nonfinite_flag, propagate_nonfinite,
-    store_inf, store_rows, zeros,
+    F16_FACTOR, Matrix, cast, dot, finite_part, full, nonfinite_flag, propagate_nonfinite, store_inf, store_rows, zeros,
 )
 
 
 @triton.jit
 def process_key_tile(
-    tile, dq, d_lambda, block, unit, k, v, start, stop, cap, d_bias,
+    tile, dq, d_lambda, block, unit, cache, cap, d_bias,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, MASKED: tl.constexpr,
     REPAIR: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
-    """Adds the gradient of one tile of keys to a query block; its rows see some of start ... stop - 1.
+    """Adds the gradient of one tile of keys to a query block.
 
     unit: scale of lifted gradients. CHECKED: as in forward."""
     first = tile * SHAPE.KEYS
     key = first + tl.arange(0, SHAPE.KEYS)
-    inside = (key >= start) & (key < stop)
-    k_tile = load_tile(advance(k, first), inside, SHAPE.KEYS, SHAPE.DIM, MASKED, SHAPE.EVEN)
-    v_tile = load_tile(advance(v, first), inside, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS)
+    inside = (key >= cache.start) & (key < cache.stop)
+    k_tile = load_k(first, inside, cache, SHAPE, MASKED, 0)
+    v_tile = load_v(first, inside, cache, SHAPE, MASKED, 0)
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     scores = dot(block.q, tl.trans(k_tile), nothing, SHAPE)
     weights = tile_weights(scores, block, key, first, inside, cap, SHAPE, MASKED, False)
@@ -57,29 +57,29 @@ def process_key_tile(
 
 
 @triton.jit
-def process_nonfinite_keys(tile, dq, block, k, start, stop, SHAPE: tl.constexpr):
+def process_nonfinite_keys(tile, dq, block, cache, SHAPE: tl.constexpr):
     """Propagates non-finite keys to dq of the rows that attend to them."""
     first = tile * SHAPE.KEYS
     key = first + tl.arange(0, SHAPE.KEYS)
-    inside = (key >= start) & (key < stop)
-    k_tile = load_tile(advance(k, first), inside, SHAPE.KEYS, SHAPE.DIM, True, SHAPE.EVEN)
+    inside = (key >= cache.start) & (key < cache.stop)
+    k_tile = load_k(first, inside, cache, SHAPE, True, 0)
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
     return propagate_nonfinite(seen, k_tile, dq, SHAPE)
 
 
 @triton.jit
-def count_nonfinite_keys(span, block, k, start, stop, SHAPE: tl.constexpr):
+def count_nonfinite_keys(span, block, cache, SHAPE: tl.constexpr):
     """Returns, for each row and column, the number of NaN and Inf among the keys of a span that the row sees."""
     acc = zeros(SHAPE.ROWS, SHAPE.DIM)
     for step in range(0, count_of(span, True)):
-        acc = process_nonfinite_keys(tile_at(step, span, True), acc, block, k, start, stop, SHAPE)
+        acc = process_nonfinite_keys(tile_at(step, span, True), acc, block, cache, SHAPE)
     return acc
 
 
 @triton.jit
 def visit_all_keys(
-    span, block, unit, k, v, start, stop, cap, d_bias,
+    span, block, unit, cache, cap, d_bias,
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, REPAIR: tl.constexpr,
     CHECKED: tl.constexpr,
 ):  # fmt: skip
@@ -92,8 +92,7 @@ def visit_all_keys(
                 tile = tile_at(step, span, masked == 1)
                 if SHAPE.DILATION <= SHAPE.KEYS or some_sees(view.rows, view.begin, view.end, tile * SHAPE.KEYS, SHAPE):
                     acc, acc_lambda = process_key_tile(
-                        tile, acc, acc_lambda, block, unit, k, v,
-                        start, stop, cap, d_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR, CHECKED,
+                        tile, acc, acc_lambda, block, unit, cache, cap, d_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR, CHECKED,
                     )  # fmt: skip
     return acc, acc_lambda
 
@@ -113,18 +112,17 @@ def lift_into_range(block, bounds, SHAPE: tl.constexpr, GIVEN: tl.constexpr):
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "least", "query_offset", "key_offset"])  # fmt: skip
 def query_gradient_kernel(
-    q, k, v, d_output, terms, bounds, dq, d_lambda, d_bias, attn_mask, bias, wrong,
+    q, k, v, d_output, terms, bounds, dq, d_lambda, d_bias, attn_mask, bias, wrong, k_tiles, v_tiles,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_gb, stride_gh, stride_gn, stride_gd,
     stride_rb, stride_rh, stride_rn, stride_rd, stride_mb, stride_mh, stride_mq, stride_mk,
     stride_bb, stride_bh, stride_bq, stride_bk,
     heads, kv_heads, queries, keys, dim, value_dim, cap,
     seed, least, kept_factor, query_offset, key_offset,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr,
-    REPAIR: tl.constexpr,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
     """Program (batch x head x query block): computes dq, d_lambda f32 [rows], and d_bias f32 [rows, keys] of visible
-    keys. `wrong` int32 [programs] and REPAIR: as in forward_kernel."""
+    keys. `wrong` int32 [programs], REPAIR, k_tiles and v_tiles: as in forward_kernel."""
     if REPAIR:
         if tl.load(wrong + tl.program_id(0)) == 0:
             return
@@ -152,9 +150,13 @@ def query_gradient_kernel(
     start = tl.min(tl.where(rows & some, view.begin, 2147483647), 0)
     stop = tl.max(tl.where(rows & some, view.end, 0), 0)
     CHECKED: tl.constexpr = wrong is not None and not REPAIR
+    if not SHAPE.DESCRIPTORS:
+        k_tiles, v_tiles = k, v
+    cache = Cache(
+        k_rows, v_rows, stride_kb, stride_vb, k, start, stop, k_tiles, v_tiles, batch.to(tl.int32), kv_head.to(tl.int32)
+    )  # fmt: skip
     acc, acc_lambda = visit_all_keys(
-        span, block, unit, k_rows, v_rows, start, stop, cap, d_bias + row * keys,
-        SHAPE, GIVEN, D_BIAS, D_LAMBDA, REPAIR, CHECKED,
+        span, block, unit, cache, cap, d_bias + row * keys, SHAPE, GIVEN, D_BIAS, D_LAMBDA, REPAIR, CHECKED
     )  # fmt: skip
     if CHECKED:
         nothing = nonfinite_flag(acc)
@@ -166,5 +168,5 @@ def query_gradient_kernel(
     if D_LAMBDA:
         tl.store(d_lambda + row, tl.where(some, acc_lambda * unit, 0.0), mask=rows)
     if REPAIR:
-        acc = count_nonfinite_keys(span, block, k_rows, start, stop, SHAPE)
+        acc = count_nonfinite_keys(span, block, cache, SHAPE)
         store_inf(Matrix(dq, stride_rn, stride_rd, dim), at, rows, acc, SHAPE.DIM, SHAPE.EVEN)
