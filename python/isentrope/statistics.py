@@ -48,16 +48,16 @@ class Statistics(NamedTuple):
     @property
     def effective_keys(self) -> Tensor:
         """Number of equally weighted keys with the same collision, 1 / collision; inf for empty rows. Needs `collision`."""
-        return 1 / _required("effective_keys", "collision", self.collision)
+        return 1 / _require("effective_keys", "collision", self.collision)
 
     @property
     def gradient_mass(self) -> Tensor:
         """Half the L1 norm of the softmax Jacobian, lambda (1 - collision) (Su 2023). Needs `lambda_` and `collision`."""
-        collision = _required("gradient_mass", "collision", self.collision)
-        return _required("gradient_mass", "lambda_", self.lambda_) * (1 - collision)
+        collision = _require("gradient_mass", "collision", self.collision)
+        return _require("gradient_mass", "lambda_", self.lambda_) * (1 - collision)
 
 
-def _required(what: str, name: str, value: Tensor | None) -> Tensor:
+def _require(what: str, name: str, value: Tensor | None) -> Tensor:
     if value is None:
         raise ValueError(f"[Statistics] return_stats must contain {name!r} for {what}; got none")
     return value

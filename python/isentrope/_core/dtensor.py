@@ -22,12 +22,12 @@ _AXES = AXES | {  # dimensions of tensors besides the operators' common argument
 _TENSORS = (*Call._fields[:TENSORS], "output", "d_output", "statistics", "d_statistics", "block_table", "seqused_k")
 
 
-def _cut(axis: str) -> Places:
+def _placements_along(axis: str) -> Places:
     """Returns placements sharded along the axis, for tensors that have it."""
     return {name: Shard(_AXES[name].index(axis)) if axis in _AXES[name] else KEEP for name in _TENSORS}
 
 
-WHOLE, BY_BATCH, BY_HEAD = (_cut(axis) for axis in ("", "batch", "heads"))
+WHOLE, BY_BATCH, BY_HEAD = (_placements_along(axis) for axis in ("", "batch", "heads"))
 # The pages of a sequence may be anywhere in the cache, so it is replicated.
 CACHED_BY_BATCH = BY_BATCH | {"k": KEEP, "v": KEEP}
 
@@ -59,7 +59,7 @@ def _shard(operator: Any, results: Callable[[dict[str, Any], Places], list], by_
         ]
 
 
-def _attended(arguments: dict[str, Any], places: Places) -> list:
+def _result_placements(arguments: dict[str, Any], places: Places) -> list:
     return [places["q"], places["statistics"], places["q"] if arguments["wanted"] & SUPPORT else KEEP]
 
 
@@ -70,7 +70,7 @@ def _gradients(arguments: dict[str, Any], places: Places) -> list:
     return [places[name] for name in "qkv"] + optional
 
 
-_shard(OPS.attention.default, _attended)
-_shard(OPS.decode.default, _attended, CACHED_BY_BATCH)
+_shard(OPS.attention.default, _result_placements)
+_shard(OPS.decode.default, _result_placements, CACHED_BY_BATCH)
 _shard(OPS.row_lengths.default, lambda _, places: [places["q"]])
 _shard(OPS.attention_backward.default, _gradients)

@@ -34,14 +34,14 @@ def results_of(q: Tensor, columns: Any, wanted: int) -> tuple[Tensor, Tensor, Te
     )
 
 
-def _attended(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _fake_results(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     *_, wanted = rest
     check_ranks(q=q, k=k, v=v)
     return results_of(q, v.shape[3], wanted)
 
 
 for _name in ("attention", "decode", "decode_codes"):
-    torch.library.register_fake(f"isentrope::{_name}", _attended)
+    torch.library.register_fake(f"isentrope::{_name}", _fake_results)
 
 
 @torch.library.register_fake("isentrope::quantize")

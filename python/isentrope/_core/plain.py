@@ -37,7 +37,7 @@ def attend_plainly(
     causal: bool | str = False, is_causal: bool = False,
 ) -> Any:  # fmt: skip
     """Returns the results of `attention`, or None if the general path must be used. Not traced by compilers."""
-    if not (type(q) is type(k) is type(v) is Tensor and (q.is_cpu or q.is_cuda or q.is_xpu)) or _watched(q):
+    if not (type(q) is type(k) is type(v) is Tensor and (q.is_cpu or q.is_cuda or q.is_xpu)) or _needs_dispatch(q):
         return None
     if is_causal is not False:
         if is_causal is not True or causal is not False:
@@ -58,7 +58,7 @@ def attend_plainly(
     return output, Statistics._make(named(results))
 
 
-def _watched(q: Tensor) -> bool:
+def _needs_dispatch(q: Tensor) -> bool:
     return (
         torch._C._len_torch_dispatch_stack() > 0
         or torch._C._is_torch_function_mode_enabled()
@@ -93,7 +93,7 @@ class _Plain(torch.autograd.Function):
             return (None,) * 4
         q, k, v, output, lse = ctx.saved_tensors
         text, number = ctx.numbers
-        if type(d_output) is Tensor and not (torch.is_grad_enabled() or torch.compiler.is_compiling() or _watched(q)):
+        if type(d_output) is Tensor and not (torch.is_grad_enabled() or torch.compiler.is_compiling() or _needs_dispatch(q)):
             return *_plain_backward(q, k, v, text, number, output, lse, d_output), None
         call = Call(q, k, v, rule=text, causal=number)
         gradients = backward_operator()(*call, LSE, output, lse[None], d_output, None, False, False, False, False)

@@ -85,7 +85,7 @@ def _silent(device: str) -> Iterator[None]:
         yield
 
 
-def _judged(problem: Any, device: str) -> dict[str, Any]:
+def _verdict_of(problem: Any, device: str) -> dict[str, Any]:
     if problem.unsupported:
         return {"problem": problem.line, "outcome": "SKIPPED", "reason": problem.unsupported}
     try:
@@ -111,7 +111,7 @@ def _check(arguments: argparse.Namespace) -> int:
     shown, most = [], collections.defaultdict(float)
     with _silent(device):
         for problem in _problems(arguments):
-            verdict = _judged(problem, device)
+            verdict = _verdict_of(problem, device)
             counts[verdict["outcome"]] += 1
             for name in ("forward", "backward"):
                 for result, ratio in verdict.get(name, {}).pop("of_result", {}).items():

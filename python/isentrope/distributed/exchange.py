@@ -40,8 +40,8 @@ def group_name(group: Group) -> str:
 class Pending:
     """Messages in flight."""
 
-    def __init__(self, group: ProcessGroup, works: list, kept: list[Tensor], peers: Iterable[int], phase: str) -> None:
-        self._group, self._works, self._kept, self._peers, self._phase = group, works, kept, sorted(peers), phase
+    def __init__(self, group: ProcessGroup, works: list, buffers: list[Tensor], peers: Iterable[int], phase: str) -> None:
+        self._group, self._works, self._buffers, self._peers, self._phase = group, works, buffers, sorted(peers), phase
 
     def wait(self) -> None:
         """Waits for the messages. Raises RuntimeError, within the group's time limit, if a peer fails."""
@@ -50,7 +50,7 @@ class Pending:
                 work.wait()
         except RuntimeError as error:
             raise failure(self._group, self._peers, self._phase, error) from error
-        self._works, self._kept = [], []
+        self._works, self._buffers = [], []
 
 
 def failure(group: ProcessGroup, peers: list[int], phase: str, error: object) -> RuntimeError:

@@ -64,7 +64,7 @@ class KeyExchange:
         """Returns the keys of `owner` that `rank` computes with."""
         return needed_keys([range_ for piece in self.seen[rank] for range_ in piece], self.pieces_by_rank[owner])
 
-    def own(self, ranges: list[Range]) -> list[Block]:
+    def own_blocks(self, ranges: list[Range]) -> list[Block]:
         slices = local_slices(self.own_pieces, ranges)
         return [Block(range_, self.k[:, :, keys], self.v[:, :, keys]) for range_, keys in zip(ranges, slices)]
 
@@ -81,10 +81,10 @@ class KeyExchange:
     def _start(self, shifts: list[int]) -> tuple[list[Block], Pending]:
         sends: Messages = {}
         receives: Messages = {}
-        blocks = self.own(self.own_pieces) if 0 in shifts else []
+        blocks = self.own_blocks(self.own_pieces) if 0 in shifts else []
         for to, owner in self._peers(shifts):
             if ranges := self.needed(to, self.rank):
-                sends[to] = [x.contiguous() for block in self.own(ranges) for x in block[1:]]
+                sends[to] = [x.contiguous() for block in self.own_blocks(ranges) for x in block[1:]]
             if ranges := self.needed(self.rank, owner):
                 received = self._empty(ranges)
                 receives[owner] = [x for block in received for x in block[1:]]
@@ -98,7 +98,7 @@ class KeyExchange:
         blocks = []
         for to, owner in self._peers(shifts):
             if ranges := self.needed(self.rank, owner):
-                sends[owner] = [x.contiguous() for block in cut(gradients, ranges) for x in block[1:]]
+                sends[owner] = [x.contiguous() for block in parts_of(gradients, ranges) for x in block[1:]]
             if ranges := self.needed(to, self.rank):
                 received = self._empty(ranges, torch.float32)
                 receives[to] = [x for block in received for x in block[1:]]
@@ -128,7 +128,7 @@ def joined_blocks(blocks: list[Block]) -> list[Block]:
     return merged
 
 
-def cut(blocks: list[Block], ranges: list[Range]) -> list[Block]:
+def parts_of(blocks: list[Block], ranges: list[Range]) -> list[Block]:
     """Returns the parts of the blocks in these ranges, each of which lies in one block."""
     pieces = []
     for begin, end in ranges:
@@ -239,7 +239,7 @@ def ring_attention_backward(
     for step, blocks in enumerate(exchange.blocks()):
         gradients = [gradients_of(block) for block in blocks]
         if 0 in exchange.steps[step]:
-            add(cut(gradients, exchange.own_pieces))
+            add(parts_of(gradients, exchange.own_pieces))
         under_way.wait()
         add(returned)
         returned, under_way = exchange.start_return(exchange.steps[step], gradients)

@@ -53,17 +53,17 @@ class Rows:
         self.names = tuple(name for name, bit in BITS.items() if statistics & bit)
         output, self.shared, self.support, self.largest = empty_results(q, columns, statistics)
         self.output = torch.zeros_like(output, dtype=torch.float32)
-        for name, piece in self._named(self.shared, self.support)._asdict().items():
+        for name, piece in self._statistics_of(self.shared, self.support)._asdict().items():
             if piece is not None:
                 piece.fill_(_NOTHING.get(name, 0))
         self.largest.zero_()
 
-    def _named(self, shared: Tensor, support: Tensor) -> Statistics:
+    def _statistics_of(self, shared: Tensor, support: Tensor) -> Statistics:
         return unpack(self.names, self.wanted, shared, support)
 
     def add(self, local_rows: slice, first_key: int, results: tuple[Tensor, Tensor, Tensor]) -> None:
         """Merges the operator's results for the rows `at` over new keys, from position `first_key` on."""
-        here, new = self._named(self.shared[..., local_rows], self.support[..., local_rows]), self._named(*results[1:])
+        here, new = self._statistics_of(self.shared[..., local_rows], self.support[..., local_rows]), self._statistics_of(*results[1:])
         if self.wanted & _MAX_PROBABILITY:
             known, most = self.largest[:, :, local_rows], here.max_logit  # the first of equal logits is the largest
             larger = (new.max_logit > most) | ((new.max_logit == most) & (known > first_key))

@@ -56,7 +56,7 @@ class HeadExchange(NamedTuple):
                     for to in range(len(self.pieces_by_rank))]  # fmt: skip
         shapes = [[(*x.shape[:2], rows_of(self.pieces_by_rank[sender]), x.shape[3]) for x in outgoing[self.me]]
                   for sender in range(len(self.pieces_by_rank))]  # fmt: skip
-        incoming = self._exchanged(outgoing, shapes)
+        incoming = self._exchange(outgoing, shapes)
         return [
             torch.cat([incoming[rank][index][:, :, begin:end] for rank, (begin, end) in self.order] or [incoming[0][index]], 2)
             for index in range(len(tensors))
@@ -68,9 +68,9 @@ class HeadExchange(NamedTuple):
         rows = [ranges or [(0, 0)] for ranges in self.pieces_by_rank]
         outgoing = [[x[:, :, begin:end] for begin, end in ranges] for ranges in rows]
         shapes = [[(*x.shape[:2], end - begin, x.shape[3]) for begin, end in rows[self.me]]] * len(rows)
-        return torch.cat([torch.cat(parts, 2) for parts in self._exchanged(outgoing, shapes)], 1)
+        return torch.cat([torch.cat(parts, 2) for parts in self._exchange(outgoing, shapes)], 1)
 
-    def _exchanged(self, outgoing: list[list[Tensor]], shapes: list[list[tuple]]) -> list[list[Tensor]]:
+    def _exchange(self, outgoing: list[list[Tensor]], shapes: list[list[tuple]]) -> list[list[Tensor]]:
         """Exchanges tensors; shapes are those to be received from each rank."""
         sends = [sum(x.numel() for x in to) for to in outgoing]
         sizes = [[prod(shape) for shape in sender] for sender in shapes]

@@ -90,10 +90,10 @@ def check_arguments(module: nn.Module, arguments: dict[str, Any]) -> None:
     accepted = (_names_in_forward(module) | _eager_parameters(module)) if unknown else frozenset()
     for name in unknown:
         if name in accepted:
-            raise _unused(module, name)
+            raise _unused_argument_error(module, name)
 
 
-def _unused(module: nn.Module, name: str) -> ValueError:
+def _unused_argument_error(module: nn.Module, name: str) -> ValueError:
     return ValueError(
         f"[isentrope.hf] arguments of {type(module).__name__} must be known to isentrope; got {name}=, which may "
         'change the result: load the model with attn_implementation="eager"'
@@ -201,7 +201,7 @@ def chosen_keys(module: nn.Module, query: Tensor, keys: int, indices: Tensor | N
         return None
     size = getattr(getattr(module, "indexer", None), "block_size", None)
     if size is None:
-        raise _unused(module, "block_indices")
+        raise _unused_argument_error(module, "block_indices")
     count = -(-keys // size)
     seen = torch.zeros(*blocks.shape[:3], count + 1, dtype=torch.bool, device=blocks.device)
     seen = seen.scatter(-1, blocks.long().masked_fill(blocks < 0, count), True)[..., :count]

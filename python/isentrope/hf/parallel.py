@@ -133,7 +133,7 @@ def attention_forward(
         if refused:
             raise ValueError(f"[context_parallel] the model must have no attention with {what}; got one")
     if getattr(module, _TUNED, False):
-        query = _tuned(module, query, context.places)
+        query = _with_temperature(module, query, context.places)
     return with_recording(module, lambda wanted: attention(
         query, key, value, group=context.group, method=context.method, layout=context.layout, causal=causal,
         window_size=(-1 if sliding_window is None else sliding_window - 1, -1),
@@ -146,7 +146,7 @@ def attention_forward(
 AttentionInterface.register(CONTEXT_PARALLEL, attention_forward)
 
 
-def _tuned(module: nn.Module, query: Tensor, places: Tensor) -> Tensor:
+def _with_temperature(module: nn.Module, query: Tensor, places: Tensor) -> Tensor:
     """Returns the query with Llama 4's factor for layers without RoPE, by the rows' positions in the sequence."""
     steps = torch.floor((places.float() + 1.0) / module.floor_scale)
     growth = torch.log1p(steps) * module.attn_scale + 1.0

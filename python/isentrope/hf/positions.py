@@ -96,11 +96,11 @@ def _each_document(
 
     rows = []
     for row, ends in enumerate(cuts):
-        rows.append(_joined([document(row, begin, end) for begin, end in zip(ends, ends[1:])], 2))
-    return _joined(rows, 0)
+        rows.append(_concatenated([document(row, begin, end) for begin, end in zip(ends, ends[1:])], 2))
+    return _concatenated(rows, 0)
 
 
-def _joined(results: list, axis: int) -> Any:
+def _concatenated(results: list, axis: int) -> Any:
     if isinstance(results[0], Tensor):
         return torch.cat(results, axis)
     outputs, statistics = zip(*results)

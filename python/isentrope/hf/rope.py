@@ -159,25 +159,25 @@ class SwitchedRope(nn.Module):
     of both kinds, as in transformers.
     """
 
-    def __init__(self, own: nn.Module, stretched: nn.Module, trained: int) -> None:
+    def __init__(self, original: nn.Module, stretched: nn.Module, trained: int) -> None:
         super().__init__()
-        self.own, self.stretched, self.trained = own, stretched, trained
+        self.original, self.stretched, self.trained = original, stretched, trained
 
     def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **options: Any) -> Any:
         beyond = position_ids.max() >= self.trained
-        return (self.stretched if beyond else self.own)(x, position_ids, *args, **options)
+        return (self.stretched if beyond else self.original)(x, position_ids, *args, **options)
 
 
 class RopeAtLength(nn.Module):
     """Computes the angles of an input of `length` tokens for shorter ones, where `dynamic` and `longrope` differ."""
 
-    def __init__(self, of: nn.Module, length: int) -> None:
+    def __init__(self, rope: nn.Module, length: int) -> None:
         super().__init__()
-        self.of, self.length = of, length
+        self.rope, self.length = rope, length
 
     def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **options: Any) -> Any:
         last = torch.full_like(position_ids[..., :1], self.length - 1)
-        angles = self.of(x, torch.cat([position_ids, last], -1), *args, **options)
+        angles = self.rope(x, torch.cat([position_ids, last], -1), *args, **options)
         return tuple(part[..., :-1, :] for part in angles)
 
 

@@ -96,36 +96,36 @@ def bases(
     rows = [_rows_of(model, text, lengths) for text in texts]
     layers = sorted(rows[0])
     middle = lengths[len(lengths) // 2]
-    based, lined, shown = [], [], []
+    base_slopes, line_slopes, held_out = [], [], []
     for done, layer in enumerate(layers):
         fitting, showing = ([text[layer] for text in rows[start::2]] for start in (0, 1))
-        based.append(_slopes(fitting, [_based(c) for c in TRIED], lengths))
-        lined.append(_slopes(fitting, [_lined(a, middle) for a in LINES], lengths))
-        shown.append(showing)
+        base_slopes.append(_slopes(fitting, [_log_rule(c) for c in TRIED], lengths))
+        line_slopes.append(_slopes(fitting, [_line_rule(a, middle) for a in LINES], lengths))
+        held_out.append(showing)
         if progress is not None:
             progress("layer", done + 1, len(layers))
-    slope, log_c = torch.stack(based, 1), torch.tensor(TRIED, dtype=torch.float64).log()
+    slope, log_c = torch.stack(base_slopes, 1), torch.tensor(TRIED, dtype=torch.float64).log()
     per_head = _crossing(slope, log_c).exp()
     common = _crossing(slope.mean((1, 2), keepdim=True), log_c).exp()
-    line = _crossing(torch.stack(lined, 1), torch.tensor(LINES, dtype=torch.float64))
+    line = _crossing(torch.stack(line_slopes, 1), torch.tensor(LINES, dtype=torch.float64))
     published = torch.full_like(per_head, 1 / math.log(512))
     entropy = {
-        "standard": torch.stack([_entropy(layer, ScaleRule()) for layer in shown], 1),
-        "base 512": _shown(shown, published, _based),
-        "one base": _shown(shown, common.expand_as(per_head), _based),
-        "a base per head": _shown(shown, per_head, _based),
-        "a line per head": _shown(shown, line, lambda a: _lined(a, middle)),
+        "standard": torch.stack([_entropy(layer, ScaleRule()) for layer in held_out], 1),
+        "base 512": _entropies_under(held_out, published, _log_rule),
+        "one base": _entropies_under(held_out, common.expand_as(per_head), _log_rule),
+        "a base per head": _entropies_under(held_out, per_head, _log_rule),
+        "a line per head": _entropies_under(held_out, line, lambda a: _line_rule(a, middle)),
     }
     base_of_all = (1 / common).exp().item()
     return Bases(layers, lengths, (1 / per_head).exp(), base_of_all, line, entropy, len(rows[::2]))
 
 
-def _based(c: float | list[float]) -> ScaleRule:
+def _log_rule(c: float | list[float]) -> ScaleRule:
     """Returns the rule c ln n, with c = 1 / ln B."""
     return ScaleRule.ssmax(c, [0.0] * len(c) if isinstance(c, list) else 0.0)
 
 
-def _lined(a: float | list[float], middle: int) -> ScaleRule:
+def _line_rule(a: float | list[float], middle: int) -> ScaleRule:
     """Returns the rule 1 + a ln(n / middle)."""
     offset = [1 - x * math.log(middle) for x in (a if isinstance(a, list) else [a])]
     return ScaleRule.ssmax(a, offset if isinstance(a, list) else offset[0])
@@ -181,11 +181,11 @@ def _crossing(slope: Tensor, tried: Tensor) -> Tensor:
     return torch.where(falls.any(0), tried[index] + share * (tried[index + 1] - tried[index]), torch.nan)
 
 
-def _shown(texts: list[list[_Rows]], numbers: Tensor, law: Callable[[list[float]], ScaleRule]) -> Tensor:
+def _entropies_under(texts: list[list[_Rows]], numbers: Tensor, law: Callable[[list[float]], ScaleRule]) -> Tensor:
     """Returns entropies [lengths, layers, heads] under a law with a number for each head; NaN for NaN."""
 
-    def under(numbers_of_layer: Tensor, layer: list[_Rows]) -> Tensor:
+    def of_layer(numbers_of_layer: Tensor, layer: list[_Rows]) -> Tensor:
         known = numbers_of_layer.nan_to_num(0.1)  # a valid number for rows whose result is dropped
         return torch.where(numbers_of_layer.isnan(), torch.nan, _entropy(layer, law(known.tolist())))
 
-    return torch.stack([under(own, layer) for own, layer in zip(numbers, texts)], 1)
+    return torch.stack([of_layer(own, layer) for own, layer in zip(numbers, texts)], 1)

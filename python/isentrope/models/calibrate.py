@@ -231,7 +231,7 @@ def calibrate(
         wanted.mean(0), first.entropy.mean(0), now.entropy.mean(0), slopes(wanted, unstretched.log_n),
         unstretched.reach.mean(0), [],
     )  # fmt: skip
-    return _judged(model, calibration, single, passages, lengths, results, progress) if passages else calibration
+    return _with_verdict(model, calibration, single, passages, lengths, results, progress) if passages else calibration
 
 
 def _check(model: nn.Module, texts: Sequence[Tensor], stretch: Stretch, per: str) -> None:
@@ -263,25 +263,25 @@ def methods_of(calibration: Calibration, single: Tensor) -> list[Method]:
     return methods
 
 
-def _judged(
-    model: nn.Module, found: Calibration, single: Tensor, passages: Sequence[Tensor], lengths: Sequence[int],
+def _with_verdict(
+    model: nn.Module, calibration: Calibration, single: Tensor, passages: Sequence[Tensor], lengths: Sequence[int],
     results: Results | None, progress: Callable[[str, int, int], None] | None,
 ) -> Calibration:  # fmt: skip
     """Keeps a gain only if it lowers the loss of held-out passages beyond the trained length."""
-    methods = methods_of(found, single)
+    methods = methods_of(calibration, single)
     results = Results(None, {}) if results is None else results
     nll = evaluate(model, passages, methods, lengths=lengths, results=results, progress=progress)
-    beyond = [_first_beyond(found.trained, lengths), lengths[-1]]
+    beyond = [_first_beyond(calibration.trained, lengths), lengths[-1]]
 
     def better(method: Method, than: Method) -> bool:
         return beats(compare(results, [than, method], len(passages), beyond)[-1])
 
     none, one, *rest = methods
     kept, gains, per = better(one, none), single, "model"
-    if kept and found.per != "model" and better(rest[0], one):
-        gains, per = found.log_gains, found.per
+    if kept and calibration.per != "model" and better(rest[0], one):
+        gains, per = calibration.log_gains, calibration.per
     return replace(
-        found, kept=kept, per=per, log_gains=gains, log_gain=gains.mean().item() if kept else 0.0, nll=nll
+        calibration, kept=kept, per=per, log_gains=gains, log_gain=gains.mean().item() if kept else 0.0, nll=nll
     )
 
 

@@ -221,7 +221,7 @@ def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading]
         def __init__(self) -> None:
             self.monitor: Monitor | None = None
             self._steps: _Steps | None = None
-            self._found: dict[str, float] = {}
+            self._summary: dict[str, float] = {}
 
         def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:
             self.monitor = Monitor(model)
@@ -232,15 +232,15 @@ def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading]
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if reading := self._steps.end():
-                self._found = reading.summary(below)
+                self._summary = reading.summary(below)
                 control.should_log = True
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict | None = None, **_: Any) -> None:
-            if logs is not None and self._found:
-                logs.update(self._found)
+            if logs is not None and self._summary:
+                logs.update(self._summary)
                 if state.log_history:
-                    state.log_history[-1].update(self._found)
-                self._found = {}
+                    state.log_history[-1].update(self._summary)
+                self._summary = {}
 
     return AttentionCallback()
 

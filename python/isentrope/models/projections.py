@@ -72,10 +72,10 @@ class Part:
         for tensor, axis in self.parameters():
             shape = [1] * tensor.dim()
             shape[axis] = -1
-            tensor.mul_(_placed(factors.view(shape), tensor))
+            tensor.mul_(_on_device_of(factors.view(shape), tensor))
 
 
-def _placed(factors: Tensor, like: Tensor) -> Tensor:
+def _on_device_of(factors: Tensor, like: Tensor) -> Tensor:
     """Returns the factors on the device of `like`, replicated if it is a DTensor, so that scaling needs no communication."""
     factors = factors.to(like.device)
     if not hasattr(like, "placements"):

@@ -101,7 +101,7 @@ class QKClip:
         if projections is None:
             _warn_of_unknown(model, self._modules + frozen)
         self._maxima = [Maxima(found.heads, found.weight, found.first_head) for found in self._layers.values()]
-        self.largest = self._gathered(self._maxima[0].largest.device)
+        self.largest = self._largest_of_layers(self._maxima[0].largest.device)
         """Largest logits before the last step, [heads of all layers], on the device; -inf before the first step."""
         self.clipped = torch.zeros_like(self.largest, dtype=torch.int64)
         """Steps that scaled each head, in the same order."""
@@ -138,7 +138,7 @@ class QKClip:
         """
         end_reading()  # Ctrl-C in a forward pass may have left a module
         self._check_calls()
-        largest = self._gathered(self.largest.device)
+        largest = self._largest_of_layers(self.largest.device)
         self._reduce(largest)
         gamma = torch.where(largest.isfinite(), self.tau / largest.clamp(min=self.tau), 1)
         for projections, factors in zip(self._layers.values(), gamma.split([len(each.largest) for each in self._maxima])):
@@ -157,20 +157,20 @@ class QKClip:
             raise ValueError(
                 "[QKClip.step] attention must be computed by isentrope's functions, torch's scaled_dot_product_attention, or "
                 'transformers with attn_implementation="isentrope" or "sdpa"; got forward passes without such a call of '
-                f"{_shown(never)}: pass projections= that returns None for modules to leave alone"
+                f"{_list_of(never)}: pass projections= that returns None for modules to leave alone"
             )
         if not any(maxima.called for maxima in self._maxima):
             raise ValueError(
-                f"[QKClip.step] attention must run in training mode before the step; got no forward pass of {_shown(list(self._layers))}"
+                f"[QKClip.step] attention must run in training mode before the step; got no forward pass of {_list_of(list(self._layers))}"
             )
         if partly := [name for name, _, maxima in layers if maxima.missed and name not in self._warned]:
             self._warned.update(partly)
             warnings.warn(
-                f"[QKClip.step] forward passes of {_shown(partly)} made no attention call that can be read: their logits do not count",
+                f"[QKClip.step] forward passes of {_list_of(partly)} made no attention call that can be read: their logits do not count",
                 stacklevel=4,
             )
 
-    def _gathered(self, device: torch.device) -> Tensor:
+    def _largest_of_layers(self, device: torch.device) -> Tensor:
         """Returns the largest logits of all layers, which may be on different devices."""
         return torch.cat([maxima.largest.to(device) for maxima in self._maxima])
 
@@ -233,7 +233,7 @@ class QKClip:
 _FORWARDING = frozenset(("_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"))
 
 
-def _shown(names: list[str]) -> str:
+def _list_of(names: list[str]) -> str:
     return ", ".join(name or "the model" for name in names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
@@ -243,7 +243,7 @@ def _warn_of_unknown(model: nn.Module, known: list[nn.Module]) -> None:
     if unknown:
         kinds = sorted({type(model.get_submodule(name)).__name__ for name in unknown})
         warnings.warn(
-            f"[QKClip] projections of {_shown(unknown)} ({', '.join(kinds)}) are not known, so this attention is not read: "
+            f"[QKClip] projections of {_list_of(unknown)} ({', '.join(kinds)}) are not known, so this attention is not read: "
             "pass projections= to read it too",
             stacklevel=3,
         )

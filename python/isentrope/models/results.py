@@ -20,7 +20,7 @@ class Results:
     def __init__(self, path: Path | None, settings: dict[str, Any]) -> None:
         self._path, self._settings = path, settings
         # Number of the first block, and the losses from it on.
-        self._found: dict[tuple[str, int], tuple[int, list[float]]] = {}
+        self._losses: dict[tuple[str, int], tuple[int, list[float]]] = {}
         if path is None:
             return
         if path.exists() and not path.is_file():
@@ -31,20 +31,20 @@ class Results:
                 raise ValueError(
                     f"[Results] {path} must begin with a whole line; got a truncated one: remove the file to begin anew"
                 )
-            if (found := _parsed(path, 1, first)) != settings:
-                raise ValueError(f"[Results] {path} must be of this model, text and settings; {_difference(found, settings)}")
+            if (saved := _parse(path, 1, first)) != settings:
+                raise ValueError(f"[Results] {path} must be of this model, text and settings; {_difference(saved, settings)}")
             # The last line is empty, or was being written when the run was stopped.
             for number, line in enumerate(rest[:-1], 2):
-                method, passage, first, nll = _finished(path, number, line)
-                self._found[method, passage] = first, nll
+                method, passage, first, nll = _parse_passage(path, number, line)
+                self._losses[method, passage] = first, nll
         path.parent.mkdir(parents=True, exist_ok=True)
         self._write()
 
     def get(self, method: str, passage: int, blocks: range) -> list[float] | None:
         """Returns the losses of these blocks; None for an unknown passage. Raises ValueError if some are missing."""
-        if (method, passage) not in self._found:
+        if (method, passage) not in self._losses:
             return None
-        first, nll = self._found[method, passage]
+        first, nll = self._losses[method, passage]
         if blocks.start < first or blocks.stop > first + len(nll):
             raise ValueError(
                 f"[Results] results must have the blocks {blocks.start} to {blocks.stop} of a passage; "
@@ -53,7 +53,7 @@ class Results:
         return nll[blocks.start - first : blocks.stop - first]
 
     def add(self, method: str, passage: int, nll: list[float], first: int = 0) -> None:
-        self._found[method, passage] = first, nll
+        self._losses[method, passage] = first, nll
         self._write()
 
     def _write(self) -> None:
@@ -61,12 +61,12 @@ class Results:
         if self._path is None:
             return
         lines = [self._settings] + [
-            {"method": m, "passage": p, "first": first, "nll": nll} for (m, p), (first, nll) in self._found.items()
+            {"method": m, "passage": p, "first": first, "nll": nll} for (m, p), (first, nll) in self._losses.items()
         ]
         write_text(self._path, "".join(json.dumps(line) + "\n" for line in lines))
 
 
-def _parsed(path: Path, number: int, line: str) -> Any:
+def _parse(path: Path, number: int, line: str) -> Any:
     try:
         return json.loads(line)
     except ValueError:
@@ -84,8 +84,8 @@ def _difference(found: Any, settings: dict[str, Any]) -> str:
     return f"{name} must be {wanted}; got {got}"
 
 
-def _finished(path: Path, number: int, line: str) -> tuple[str, int, int, list[float]]:
-    match _parsed(path, number, line):
+def _parse_passage(path: Path, number: int, line: str) -> tuple[str, int, int, list[float]]:
+    match _parse(path, number, line):
         case {"method": str(method), "passage": int(passage), "nll": [*nll], **rest}:
             # In older files the losses begin with the passage, without a key for it.
             first = rest.get("first", 0)

@@ -23,7 +23,7 @@ def random_rows(heads, seed):
 def test_random_keys_take_the_base_of_the_theory():
     # Base 4.5 keeps the entropy of 64 to 16,384 random keys of 64 dimensions: docs/theory.md.
     texts = [random_rows(8, seed) for seed in range(4)]
-    slope = fitted._slopes(texts, [fitted._based(c) for c in TRIED], LENGTHS).mean(1)
+    slope = fitted._slopes(texts, [fitted._log_rule(c) for c in TRIED], LENGTHS).mean(1)
     base = math.exp(1 / fitted._crossing(slope, torch.tensor(TRIED)).item())
     assert base == pytest.approx(4.5, rel=0.1)
     entropies = fitted._entropy(texts, ScaleRule.entropy_invariant(base)).mean(1)
@@ -58,7 +58,7 @@ def test_a_head_without_scores_has_neither_and_others_are_kept_by_theirs():
 
 
 def test_a_line_leaves_the_middle_length_as_it_is():
-    rule = fitted._lined([0.1, 0.3], 512)
+    rule = fitted._line_rule([0.1, 0.3], 512)
     for head, a in enumerate((0.1, 0.3)):
         assert rule.lambda_(512, 64, head=head) * 8 == pytest.approx(1)
         assert rule.lambda_(4096, 64, head=head) * 8 == pytest.approx(1 + a * math.log(8))
