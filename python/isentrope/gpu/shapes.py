@@ -31,7 +31,7 @@ def shape_of(call: Operands, kernel: str, chip: plan.Chip, results: str) -> tupl
     if crowded and results == "moments":
         results = "all"
     tiles = plan.tiles(kernel, chip, call.q.dtype, widest, crowded, "other" if other else results)
-    described = kernel != "key gradient" and not masked and _has_descriptors(call, tiles, chip)
+    described = tiles.descriptors and kernel != "key gradient" and not masked and _can_have_descriptors(call, tiles, chip)
     shape = Shape(
         tiles.rows, tiles.keys, tiles.stages, dim, columns, dim == call.dim, columns == call.value_dim,
         call.soft_cap > 0, call.attn_mask is not None, call.bias is not None, masked, plan.precision(kernel, chip, widest),
@@ -44,10 +44,10 @@ def shape_of(call: Operands, kernel: str, chip: plan.Chip, results: str) -> tupl
     return shape, {"num_warps": tiles.warps, **registers, **FUSED}
 
 
-def _has_descriptors(call: Operands, tiles: plan.Tiles, chip: plan.Chip) -> bool:
-    """Whether whole tiles of keys and values are loaded by tensor descriptors: the tiles ask for it, the chip has bulk copies,
-    and dimensions, pages and strides allow it."""
-    if not tiles.descriptors or chip.kind not in ("sm90", "sm100", "interpreter"):
+def _can_have_descriptors(call: Operands, tiles: plan.Tiles, chip: plan.Chip) -> bool:
+    """Whether tensor descriptors can load whole tiles of keys and values: the chip has bulk copies, and dimensions, pages and
+    strides allow it."""
+    if chip.kind not in ("sm90", "sm100", "interpreter"):
         return False
     padded = any(plan.padded(columns) != columns for columns in (call.dim, call.value_dim))
     fits = not padded and tiles.keys <= 256 and (call.table is None or call.k.shape[2] % tiles.keys == 0)
