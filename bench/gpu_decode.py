@@ -21,6 +21,7 @@ from gpu_compiling import TARGETS, Compiled, Loop, compiled, launches
 from isentrope._core.call import call_of
 from isentrope._core.library import LSE
 from isentrope.gpu import launch, plan
+from isentrope.gpu.launch_forward import merging
 from isentrope.statistics import ALL
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
@@ -144,6 +145,14 @@ def bars_of_waves() -> Iterator[Bar]:
             yield Bar(about, x.filled, 0.85, at_least=True)
 
 
+def bars_of_merges() -> Iterator[Bar]:
+    """Yields limits of the loads that a merge of 128 shares waits for, one after the other."""
+    for dim, rounds in ((64, 1), (128, 2), (256, 4)):
+        rows, shares = merging(16, dim)
+        yield Bar(f"d {dim}: rows of a program that merges", rows, 1)
+        yield Bar(f"d {dim}: rounds of loads of a merge of 128 shares", -(-128 // shares), rounds)
+
+
 def table_of_waves() -> Iterator[str]:
     """Yields the table of docs/contributors/gpu-compiled.md."""
     filled = {x[:3]: x.filled for x in waves()}
@@ -157,7 +166,7 @@ def table_of_waves() -> Iterator[str]:
 def main() -> int:
     print("| type | d | results | page | keys, warps | registers | shared | instructions a key | barriers | in flight | programs |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
-    results = list(bars_of_waves())
+    results = [*bars_of_waves(), *bars_of_merges()]
     for dtype in DTYPES:
         for dim in INSTRUCTIONS:
             for statistics in (False, True):

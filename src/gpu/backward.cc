@@ -286,7 +286,7 @@ void Backward::run() const {
   if (call_.rows() * call_.in.keys() == 0) return zero_all();
   check(plan);
   const Kernel& tile = *plan.by_key.front().first.kernel;
-  const Rows rows = rows_of(call_, tile.constant("SHAPE.ROWS"), 0, {});
+  const Rows rows = rows_of(call_, tile.constant("SHAPE.ROWS"), 0);
   const Scratch seed = seed_of(call_);
   const Scratch statistics = side_by_side(*plan.rows.kernel, gradient_.statistics);
   const Scratch terms = scratch(call_.rows() * call_.device.manifest().number("TERMS"));

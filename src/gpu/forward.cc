@@ -1,7 +1,8 @@
 // The forward pass on a device, in the order of python/isentrope/gpu/launch.py, whose kernels these
 // are: rows, query blocks against the keys they see, and the repair launch of programs with
-// non-finite sums.
+// non-finite sums. Calls whose keys are split also merge their shares.
 
+#include <algorithm>
 #include <optional>
 
 #include "src/gpu/call.h"
@@ -20,7 +21,7 @@ class Forward {
  private:
   struct Plan {
     Loaded forward;
-    std::optional<Loaded> repair;
+    std::optional<Loaded> repair, merge;
     std::int64_t blocks = 0, shares = 1;
     bool checked = false;  // programs with non-finite sums are flagged for the repair launch
   };
@@ -28,6 +29,7 @@ class Forward {
   // Requirements that are empty may have either value.
   [[nodiscard]] Needs needs(bool repair, std::optional<bool> split = {},
                             std::optional<bool> checked = {}) const;
+  [[nodiscard]] Needs merge_needs(const Kernel& forward) const;
   [[nodiscard]] Arguments arguments(const Rows& rows, const Scratch& seed,
                                     std::int64_t shares) const;
   void copy_statistics(const Kernel& forward, Address statistics, Address supports) const;
@@ -58,6 +60,20 @@ Needs Forward::needs(bool repair, std::optional<bool> split, std::optional<bool>
   return needs;
 }
 
+Needs Forward::merge_needs(const Kernel& forward) const {
+  Needs needs{.kernel = "merge",
+              .constants = {{"SINK", forward.constant("SINK")},
+                            {"PACKED", forward.constant("PACKED")},
+                            {"ROWS", forward.constant("SHAPE.ROWS")},
+                            {"COLUMNS", forward.constant("SHAPE.COLUMNS")},
+                            {"EVEN_COLUMNS", forward.constant("SHAPE.EVEN_COLUMNS")}},
+              .types = {{"output", pointer_to(out_.output.type)}}};
+  for (const auto& [name, number] : forward.constants) {
+    if (name.starts_with("WANTED.")) needs.constants[name] = number;
+  }
+  return needs;
+}
+
 Arguments Forward::arguments(const Rows& rows, const Scratch& seed, std::int64_t shares) const {
   const auto& table = call_.in.pages.block_table;
   const auto& sinks = call_.options.sinks;
@@ -84,6 +100,7 @@ Forward::Plan Forward::plan() const {
                           call_.in.keys(), any.constant("SHAPE.KEYS"));
   plan.forward = call_.device.find(needs(false, plan.shares > 1, plan.checked));
   if (plan.checked) plan.repair = call_.device.find(needs(true, plan.shares > 1, true));
+  if (plan.shares > 1) plan.merge = call_.device.find(merge_needs(*plan.forward.kernel));
   return plan;
 }
 
@@ -96,15 +113,13 @@ void Forward::run() const {
   const Scratch supports = scratch(kernel.constant("WANTED.SUPPORT") * call_.rows(), 8);
   const Scratch wrong = scratch(plan.checked ? plan.shares * plan.blocks : 0, 4);
   // Rounded up to whole tiles of query blocks, for each share.
-  const std::int64_t own_rows = split * plan.blocks * kernel.constant("SHAPE.ROWS");
+  const std::int64_t tile = kernel.constant("SHAPE.ROWS");
+  const std::int64_t own_rows = split * plan.blocks * tile;
   const Scratch states = scratch(own_rows * call_.device.manifest().number("SHARED"), 4);
   const Scratch sums = scratch(own_rows * kernel.constant("SHAPE.COLUMNS"), 4);
-  const Scratch counters = scratch(split > 0 ? plan.blocks : 0, 4);
-  const Counters counted{counters.at(), split > 0 ? plan.blocks : 0};
   const Scratch seed = seed_of(call_);
   const auto& lambda = out_.statistics.lambda;
-  const Rows rows =
-      rows_of(call_, kernel.constant("SHAPE.ROWS"), lambda ? address_of(lambda.data) : 0, counted);
+  const Rows rows = rows_of(call_, tile, lambda ? address_of(lambda.data) : 0);
 
   Arguments passed = arguments(rows, seed, plan.shares);
   passed["statistics"] = statistics.at();
@@ -112,11 +127,15 @@ void Forward::run() const {
   passed["wrong"] = wrong.at();
   if (split > 0) passed["states"] = states.at();
   if (split > 0) passed["sums"] = sums.at();
-  if (split > 0) passed["counters"] = counters.at();
   const Grid grid{.x = plan.blocks, .z = plan.shares};
   launch(plan.forward, grid, passed, call_.stream);
   // Returns at once if there is nothing to repair.
   if (plan.repair) launch(*plan.repair, grid, passed, call_.stream);
+  if (plan.merge) {
+    const std::int64_t count = plan.merge->kernel->constant("COUNT");
+    const Grid merged{.x = plan.blocks, .y = blocks_of(std::min(tile, call_.plan.length), count)};
+    launch(*plan.merge, merged, passed, call_.stream);
+  }
   copy_statistics(kernel, statistics.at(), supports.at());
 }
 

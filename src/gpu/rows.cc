@@ -102,7 +102,7 @@ void add_tables(const Tables& tables, Arguments& arguments) {
 
 }  // namespace
 
-Rows rows_of(const Call& call, std::int64_t tile, Address to_lambda, const Counters& counters) {
+Rows rows_of(const Call& call, std::int64_t tile, Address to_lambda) {
   const AttentionOptions& options = call.options;
   const Handle stream = call.stream;
   const std::int64_t queries = call.queries();
@@ -131,8 +131,6 @@ Rows rows_of(const Call& call, std::int64_t tile, Address to_lambda, const Count
                       {"tiles", rows.tiles},
                       {"to_lambda", every ? to_lambda : rows.scales},
                       {"lengths", rows.begins},
-                      {"counters", counters.address == 0 ? rows.begins : counters.address},
-                      {"blocks", counters.blocks},
                       {"lambda_", lambda ? address_of(lambda.data) : rows.scales},
                       {"attn_mask", mask ? address_of(mask.data) : rows.begins},
                       {"used", rows.begins},

@@ -18,16 +18,9 @@ struct Rows {
   std::optional<Scratch> integers, floats;
 };
 
-// Counters of a call whose keys are split: int32 [blocks], which become 0.
-struct Counters {
-  Address address = 0;
-  std::int64_t blocks = 0;
-};
-
 // tile: rows of a query block. to_lambda: f32 [batch, heads, queries], which receives the
 // statistic; 0 if it is not requested. Then the keys that a boolean mask leaves are counted,
 // whatever the rule reads.
-[[nodiscard]] Rows rows_of(const Call& call, std::int64_t tile, Address to_lambda,
-                           const Counters& counters);
+[[nodiscard]] Rows rows_of(const Call& call, std::int64_t tile, Address to_lambda);
 
 }  // namespace isentrope::cuda

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from isentrope._core.fakes import results_of
 from isentrope.gpu import plan
-from isentrope.gpu.arguments import beside_lse, blocks_of, dropout, slice_of, some, strides, wanted_of, with_repair
+from isentrope.gpu.arguments import FUSED, beside_lse, blocks_of, dropout, slice_of, some, strides, wanted_of, with_repair
 from isentrope.gpu.kernels.forward import forward_kernel
+from isentrope.gpu.kernels.merge import merge_kernel
 from isentrope.gpu.kernels.shares import SHARED
 from isentrope.gpu.kernels.softmax import LOG2E
 from isentrope.gpu.kernels.sums import PAIRS
@@ -31,9 +32,8 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     shape = shape._replace(OWN_LAST=measured and decisions.own_is_last)
     blocks = call.batch * decisions.lanes * blocks_of(decisions.length, shape.ROWS)
     splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.OCCUPANCY)
-    counters = call.empty(blocks, torch.int32) if splits > 1 else None
     place = slice_of("lambda_", wanted)
-    rows = Rows(call, shape.ROWS, used, to_lambda=statistics[place] if place >= 0 else None, counters=counters)
+    rows = Rows(call, shape.ROWS, used, to_lambda=statistics[place] if place >= 0 else None)
     states = sums = rows.scales
     checked = decisions.moments_checked if results["WANTED"].MOMENTS > 0 else decisions.rows_differ
     wrong = call.empty(splits * blocks, torch.int32) if checked else None
@@ -45,10 +45,27 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     call.steps.launch(forward_kernel, (blocks, 1, splits), (
         call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
         some(call.attn_mask, rows.begins), some(call.bias, rows.scales), some(call.table, rows.begins),
-        states, sums, counters, wrong, *descriptors(call, shape), *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
+        states, sums, wrong, *descriptors(call, shape), *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
         *strides(call.attn_mask), *strides(call.bias),
         call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
         0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
         call.soft_cap * LOG2E.value, splits, *dropout(call),
     ), *with_repair(wrong, constants))  # fmt: skip
+    if splits > 1:
+        count, merged = merging(shape.ROWS, shape.COLUMNS)
+        call.steps.launch(merge_kernel, (blocks, blocks_of(min(shape.ROWS, decisions.length), count), 1), (
+            states, sums, output, statistics, support, sink, *output.stride(),
+            call.heads, call.kv_heads, call.queries, call.value_dim, splits, dropout(call)[2],
+        ), {
+            **results, "PACKED": decisions.packed, "ROWS": shape.ROWS, "COLUMNS": shape.COLUMNS, "EVEN_COLUMNS": shape.EVEN_COLUMNS,
+            "COUNT": count, "MERGED": merged, "num_warps": 4, **FUSED,
+        })  # fmt: skip
     return output, statistics, support
+
+
+def merging(rows: int, columns: int) -> tuple[int, int]:
+    """Returns the rows of a program of merge_kernel, one for decode steps, and the shares that it merges at a time.
+
+    A thread of 128 loads 64 floats at a time, which leaves it registers for their addresses. There are at most 128 shares."""
+    count = rows // 16
+    return count, min(128, 8192 // (count * columns))

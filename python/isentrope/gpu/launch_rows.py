@@ -28,7 +28,7 @@ class Rows:
     """Results of rows_kernel, which documents them."""
 
     def __init__(self, call: Operands, tile: int, used: Tensor | None = None, lengths: Tensor | None = None,
-                 to_lambda: Tensor | None = None, counters: Tensor | None = None) -> None:  # fmt: skip
+                 to_lambda: Tensor | None = None) -> None:  # fmt: skip
         """to_lambda [batch, heads, queries]: receives the statistic lambda, so each row of it is resolved."""
         mask, lambda_ = call.attn_mask, call.lambda_
         every = to_lambda is not None or lengths is not None
@@ -53,7 +53,6 @@ class Rows:
         }  # fmt: skip
         call.steps.launch(rows_kernel, (tiles * self.batches * self.heads, 1, 1), (
             self.begins, self.ends, self.own_keys, self.scales, self.tiles, some(to_lambda, anything), some(lengths, integers),
-            some(counters, integers), 0 if counters is None else len(counters),
             some(lambda_, anything), *strides(lambda_, 3),
             some(mask, integers), *strides(mask),
             0 if call.cu_seqlens_q is None else len(call.cu_seqlens_q) - 1,

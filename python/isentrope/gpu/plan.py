@@ -89,7 +89,8 @@ _ONE_WARP = {
 }  # fmt: skip
 # Exceptions for chips that cannot take the common tiles: {(kind, kernel): {columns: Tiles}}, in 16-bit types.
 _OWN = {
-    ("sm80", "few rows"): _ONE_WARP,
+    # Without a limit the compiler reduces registers to 168, where 16 bytes spill.
+    ("sm80", "few rows"): _ONE_WARP | {64: Tiles(16, 64, 1, 3, 255, occupancy=None)},
     # Without a limit the compiler reduces registers to 168, where 8 bytes spill; below 248 those of pages spill.
     ("sm90", "few rows"): _ONE_WARP | {256: Tiles(16, 32, 2, 3, 255, occupancy=None)},
     # With 64 keys, also without statistics, 255 registers do not suffice, and 8 or 16 bytes spill.
@@ -138,7 +139,7 @@ _BARE = {
     ("rdna", "query gradient"): {64: Tiles(64, 16, 4, 1)},
 }
 _BARE_F16 = {
-    ("sm80", "few rows"): {64: _ONE_WARP[64]},
+    ("sm80", "few rows"): {64: _OWN["sm80", "few rows"][64]},
     # Without a limit the compiler reduces registers to 80, where 8 bytes spill.
     ("sm100", "query gradient"): {64: Tiles(64, 64, 8, 2, 128)},
 }

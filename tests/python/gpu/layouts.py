@@ -23,7 +23,7 @@ from gpu_compiling import TARGETS, Launch, binary, launches, stages_until, ttgir
 from variants import Variant
 
 # Kernels without products of tiles.
-WITHOUT = ("rows", "gradient_rows", "spans", "sink_gradient", "value_norms")
+WITHOUT = ("rows", "merge", "gradient_rows", "spans", "sink_gradient", "value_norms")
 # Chips whose products, or those of their smallest tiles, are mma of version 2; sm_86 and sm_89 have the TTGIR of sm_80 (a
 # test). AMD's products have other layouts, so that only joins are looked for.
 CHIPS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942")

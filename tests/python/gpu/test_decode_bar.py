@@ -6,7 +6,7 @@ import gpu_decode
 import pytest
 import torch
 from gpu_compiling import TARGETS
-from gpu_decode import bars, bars_of_waves, measured, occupancy, table_of_waves, waves
+from gpu_decode import bars, bars_of_merges, bars_of_waves, measured, occupancy, table_of_waves, waves
 
 from isentrope.gpu import plan
 
@@ -63,6 +63,10 @@ def test_programs_fill_whole_waves():
     limits = list(bars_of_waves())
     assert not [str(bar) for bar in limits if not bar.holds]
     assert len(waves()) == 112 and len(limits) > 70
+
+
+def test_merges_wait_for_few_rounds_of_loads():
+    assert not [str(bar) for bar in bars_of_merges() if not bar.holds]
 
 
 def test_the_page_has_the_table_of_waves():

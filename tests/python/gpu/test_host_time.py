@@ -19,9 +19,9 @@ from isentrope.statistics import ALL
 
 # Calls of functions in Python and in C that a call makes, prepared and planned: seen with Python 3.11, and a few more for other versions.
 BARS = {
-    ("plain", 1): (43, 385), ("plain", 1024): (45, 410), ("plain backward", 1): (62, 570), ("plain backward", 1024): (64, 580),
-    ("plain statistics", 1): (44, 380), ("plain statistics", 1024): (46, 405), ("forward", 1): (54, 390), ("forward", 1024): (56, 415),
-    ("statistics", 1): (54, 385), ("statistics", 1024): (56, 410), ("backward", 1): (81, 580), ("backward", 1024): (83, 590),
+    ("plain", 1): (43, 385), ("plain", 1024): (45, 430), ("plain backward", 1): (62, 570), ("plain backward", 1024): (64, 580),
+    ("plain statistics", 1): (44, 380), ("plain statistics", 1024): (46, 430), ("forward", 1): (54, 390), ("forward", 1024): (56, 440),
+    ("statistics", 1): (54, 385), ("statistics", 1024): (56, 435), ("backward", 1): (81, 580), ("backward", 1024): (83, 590),
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def test_python_calls_of_a_call(kind, keys, anew):
 
 
 # The same of the public functions, which torch's dispatcher and autograd take to the operator.
-PUBLIC_BARS = {"forward": 57, "statistics": 66, "forward and backward": 212}
+PUBLIC_BARS = {"forward": 57, "statistics": 68, "forward and backward": 212}
 
 
 @pytest.fixture

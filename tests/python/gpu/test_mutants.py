@@ -59,7 +59,7 @@ MUTANTS = {
         "shape=1x1x40x300x16 bwd=1",
     ),
     "merges_shares_as_they_are": (
-        "shares.py", "its_sums * take[:, :, None]", "its_sums", "shape=1x1x1x300x16 scale=10",
+        "merge.py", "its_sums * take[:, :, None]", "its_sums", "shape=1x1x1x300x16 scale=10",
     ),
     "reads_every_sequence_from_the_first_ones_pages": (
         "block.py", "table += place.batch * stride_table", "table += 0", "shape=2x2:1x3x70x16 pages=7",

@@ -1,4 +1,4 @@
-"""Decode steps with split keys: the last program of a block merges its shares, in any order of programs."""
+"""Decode steps with split keys: shares are merged to the same bits, whatever order their programs run in."""
 
 import random
 
@@ -50,7 +50,7 @@ def same_bits(a, b):
 
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_any_program_may_be_the_last(order, dtype, queries):
+def test_programs_of_shares_may_run_in_any_order(order, dtype, queries):
     assert plan.shares_of(plan.chip_of(torch.device("cpu")), 1, 208, 16, 2) == 3
     expected = step(dtype, queries)
     for seed in range(3):
@@ -58,7 +58,7 @@ def test_any_program_may_be_the_last(order, dtype, queries):
         assert same_bits(step(dtype, queries), expected)
 
 
-def test_a_repair_merges_again(order):
+def test_repaired_shares_are_merged(order):
     """The last query sees a NaN value and earlier ones do not: programs with it run again."""
     expected = step(torch.float32, queries=3)
     for seed in (None, 1, 2):

@@ -8,11 +8,11 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.block import (
-    Resolved, Strides, cache_of_block, index_of, load_block, load_k, load_v, offsets, place_of_rows, span_of_block,
+    Resolved, Strides, cache_of_block, load_block, load_k, load_v, offsets, place_of_rows, span_of_block,
 )
 from isentrope.gpu.kernels.dropout import dropout_of, kept_weights
-from isentrope.gpu.kernels.results import write_rows
-from isentrope.gpu.kernels.shares import arrives_last, mark_share, merge_shares, store_share
+from isentrope.gpu.kernels.results import Results, write_block
+from isentrope.gpu.kernels.shares import mark_share, store_share
 from isentrope.gpu.kernels.softmax import FUSED_RANGE, LEAST, apply_masks, logits_of
 from isentrope.gpu.kernels.span import Span, all_masked, count_of, some_sees, tile_at
 from isentrope.gpu.kernels.sums import (
@@ -168,46 +168,6 @@ def visit_all_keys(
     return of_rows(state), support, acc, span
 
 
-class Results(NamedTuple):
-    """Destinations of a call's results, with sinks and the factor of kept weights."""
-
-    output: Matrix
-    strides: Strides
-    statistics: tl.tensor
-    supports: tl.tensor
-    sinks: tl.tensor
-    kept_factor: tl.tensor
-
-
-@triton.jit
-def write_block(state, acc, support, place, results, SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr):
-    """Converts rows' sums over all keys to results and stores them."""
-    row, plane = index_of(place)
-    sink = state.s0
-    if SINK:
-        sink = tl.load(results.sinks + place.head, mask=place.rows, other=0.0)
-    write_rows(
-        state, acc, support > 0, support, sink, results.kept_factor, results.output, results.statistics, results.supports,
-        plane, row, place.rows, offsets(place, results.strides), WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS,
-    )  # fmt: skip
-
-
-@triton.jit
-def merge_block(
-    states, sums, shares, rows, heads, kv_heads, queries, results,
-    SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PACKED: tl.constexpr,
-):  # fmt: skip
-    """Merges all shares of the rows of this program's query block and stores their results."""
-    # One row at a time for decode steps, which have many shares and few rows.
-    COUNT: tl.constexpr = SHAPE.ROWS // 16
-    for first in range(0, tl.sum(rows.to(tl.int32), 0), COUNT):
-        place = place_of_rows(first, heads, kv_heads, queries, COUNT, SHAPE.ROWS, PACKED)
-        state, support, acc = merge_shares(
-            states, sums, shares, first, place.rows, WANTED, COUNT, SHAPE.ROWS, SHAPE.COLUMNS
-        )  # fmt: skip
-        write_block(state, acc, support, place, results, SHAPE, WANTED, SINK)
-
-
 @triton.jit
 def are_no_numbers(state, acc, WANTED: tl.constexpr):
     nothing = nonfinite_flag(acc)
@@ -221,7 +181,7 @@ def are_no_numbers(state, acc, WANTED: tl.constexpr):
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "stride_table", "scale_batches", "scale_heads",
                                 "splits", "least", "query_offset", "key_offset"])  # fmt: skip
 def forward_kernel(
-    q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, attn_mask, bias, table, states, sums, counters, wrong,
+    q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, attn_mask, bias, table, states, sums, wrong,
     k_tiles, v_tiles,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_on, stride_od,
@@ -231,12 +191,11 @@ def forward_kernel(
     SHAPE: tl.constexpr, WANTED: tl.constexpr, SINK: tl.constexpr, PAGE: tl.constexpr, PACKED: tl.constexpr,
     SPLIT: tl.constexpr, REPAIR: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x head x query block, -, share): computes output and statistics. With SPLIT each program stores
-    the sums of its share of the keys, and the last one of a query block merges them; `counters` int32 [batch x head x
-    query block] must be 0. `wrong` int32 [share, batch x head x query block]: set if some sum is non-finite, because a
-    row sees a non-finite value, or because 0 times a hidden one or times a logit of -inf is NaN. With REPAIR only those
-    programs run again, masking non-finite values; others return at once. None: not recorded. k_tiles, v_tiles: tensor
-    descriptors of k and v, or None."""
+    """Program (batch x head x query block, -, share): computes output and statistics, or with SPLIT stores the sums of
+    its share of the keys, for merge_kernel. `wrong` int32 [share, batch x head x query block]: set if some sum is
+    non-finite, because a row sees a non-finite value, or because 0 times a hidden one or times a logit of -inf is NaN.
+    With REPAIR only those programs run again, masking non-finite values; others return at once. None: not recorded.
+    k_tiles, v_tiles: tensor descriptors of k and v, or None."""
     program = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
     if REPAIR:
         if tl.load(wrong + program) == 0:
@@ -256,18 +215,16 @@ def forward_kernel(
     )  # fmt: skip
     CHECKED: tl.constexpr = wrong is not None and not REPAIR
     state, support, acc, span = visit_all_keys(span, block, cache, cap, SHAPE, WANTED, PAGE, REPAIR, CHECKED)
-    flagged = 0
     if CHECKED:
-        flagged = are_no_numbers(state, acc, WANTED).to(tl.int32)
-        tl.store(wrong + program, flagged)
+        tl.store(wrong + program, are_no_numbers(state, acc, WANTED))
     if not SHAPE.MASKED:
         support = tl.maximum(tl.minimum(view.end, span.last * SHAPE.KEYS) - tl.maximum(view.begin, span.first * SHAPE.KEYS), 0)
     output_rows = Matrix(output, stride_on, stride_od, value_dim)
-    results = Results(output_rows, to_output, statistics, supports, sinks, kept_factor)
     if SPLIT:
         store_share(states, sums, state, support, acc, rows, WANTED, SHAPE.ROWS, SHAPE.COLUMNS)
     else:
-        write_block(state, acc, support, place, results, SHAPE, WANTED, SINK)
+        results = Results(output_rows, to_output, statistics, supports, sinks, kept_factor)
+        write_block(state, acc, support, place, results, WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
     if REPAIR:
         # After the results, so that neither loop takes registers of the other.
         acc = count_nonfinite_values(span, block, cache, SHAPE, PAGE)
@@ -275,6 +232,3 @@ def forward_kernel(
             mark_share(sums, rows, acc, SHAPE.ROWS, SHAPE.COLUMNS)
         else:
             store_inf(output_rows, offsets(place, to_output), rows, acc, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
-    if SPLIT:
-        if arrives_last(counters + tl.program_id(0), splits, flagged):
-            merge_block(states, sums, splits, rows, heads, kv_heads, queries, results, SHAPE, WANTED, SINK, PACKED)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from isentrope.gpu.kernels.block import Strides, index_of, offsets
 from isentrope.gpu.kernels.softmax import LN2
-from isentrope.gpu.kernels.tile import F16_FACTOR, store_rows
+from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, store_rows
 
 
 class Wanted(NamedTuple):
@@ -23,6 +24,17 @@ class Wanted(NamedTuple):
     MAX_PROBABILITY: int
     SUPPORT: bool
     MOMENTS: int
+
+
+class Results(NamedTuple):
+    """Destinations of a call's results, with sinks and the factor of kept weights."""
+
+    output: Matrix
+    strides: Strides
+    statistics: tl.tensor
+    supports: tl.tensor
+    sinks: tl.tensor
+    kept_factor: tl.tensor
 
 
 # Moments that each statistic needs.
@@ -76,3 +88,18 @@ def write_rows(
         tl.store(statistics + WANTED.MAX_PROBABILITY * plane + row, tl.where(some, most, 0.0), mask=rows)
     if WANTED.SUPPORT:
         tl.store(supports + row, support.to(tl.int64), mask=rows)
+
+
+@triton.jit
+def write_block(
+    state, acc, support, place, results, WANTED: tl.constexpr, SINK: tl.constexpr, COLUMNS: tl.constexpr, EVEN: tl.constexpr
+):  # fmt: skip
+    """Converts rows' sums over all keys to results and stores them."""
+    row, plane = index_of(place)
+    sink = state.s0
+    if SINK:
+        sink = tl.load(results.sinks + place.head, mask=place.rows, other=0.0)
+    write_rows(
+        state, acc, support > 0, support, sink, results.kept_factor, results.output, results.statistics, results.supports,
+        plane, row, place.rows, offsets(place, results.strides), WANTED, SINK, COLUMNS, EVEN,
+    )  # fmt: skip

@@ -194,20 +194,12 @@ def count_visible(visible, attn_mask, stride_mk, begin, end, dilation, KEYS: tl.
     return visible
 
 
-@triton.jit
-def clear_counters(counters, blocks):
-    """Stores 0 in the counters of query blocks."""
-    for first in range(tl.program_id(0) * 128, blocks, tl.num_programs(0) * 128):
-        block = first + tl.arange(0, 128)
-        tl.store(counters + block, 0, mask=block < blocks)
-
-
-@triton.jit(do_not_specialize=["blocks", "batches", "heads", "queries", "keys", "documents", "visible_count", "position_first",
+@triton.jit(do_not_specialize=["batches", "heads", "queries", "keys", "documents", "visible_count", "position_first",
                                "position_count", "total_count", "rule_heads", "window_left", "window_right",
                                "query_offset", "key_offset", "sequence_keys", "dilation", "chunk_size", "causal",
                                "stride_lb", "stride_lh", "stride_lq"])  # fmt: skip
 def rows_kernel(
-    begins, ends, own_keys, scales, tiles, to_lambda, lengths, counters, blocks,
+    begins, ends, own_keys, scales, tiles, to_lambda, lengths,
     lambda_, stride_lb, stride_lh, stride_lq,
     attn_mask, stride_mb, stride_mh, stride_mq, stride_mk,
     documents, used,
@@ -224,8 +216,7 @@ def rows_kernel(
     queries]: scales f32 [3, ...], lengths int64, and with TO_LAMBDA the statistic lambda f32. The scales are lambda in
     log2 before the soft-cap, the factor after it, and that of the bias in log2. For rows [batches, queries]: begins,
     ends, own_keys int32, and for each tile of ROWS rows tiles int32 [..., 4]: least begin, largest end, largest begin,
-    least end. If keys are split, counters int32 [blocks] become 0 (`shares`)."""
-    clear_counters(counters, blocks)
+    least end."""
     tile, lane, _ = program(tl.cdiv(queries, ROWS))
     batch, head = lane // heads, lane % heads
     index = tile * ROWS + tl.arange(0, ROWS)
