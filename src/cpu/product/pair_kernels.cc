@@ -12,9 +12,15 @@ std::array<const PairKernels*, 4> all() {
           neon_pair_kernels()};
 }
 
+// Returns why the kernels are not used by default; null if they may be.
+const char* why_not(const PairKernels& kernels) {
+  const char* const reason = kernels.why_not();
+  return reason || !kernels.why_slow ? reason : kernels.why_slow();
+}
+
 const PairKernels* best(DType type) {
   for (const PairKernels* kernels : all())
-    if (kernels && kernels->type == type && !kernels->why_not()) return kernels;
+    if (kernels && kernels->type == type && !why_not(*kernels)) return kernels;
   return nullptr;
 }
 
@@ -39,11 +45,11 @@ std::size_t bytes_of_pair_vectors() {
 
 std::string explain_pair_kernels(DType type) {
   const PairKernels* const selected = pair_kernels(type);
-  std::string text = selected ? selected->name : "no instructions of their own: in f32";
+  std::string text = selected ? selected->name : "those of f32";
   for (const PairKernels* kernels : all()) {
     if (kernels == selected) break;
     if (!kernels || kernels->type != type) continue;
-    const char* const reason = kernels->why_not();
+    const char* const reason = why_not(*kernels);
     text += std::string("; not ") + kernels->name + ": " + (reason ? reason : "others were chosen");
   }
   return text;

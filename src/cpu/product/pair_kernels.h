@@ -1,5 +1,5 @@
 // Products of pairs of bf16 or f16 numbers, neighbours along the depth, by instructions that
-// Highway does not have. They do at least twice the multiplications of f32 a cycle.
+// Highway does not have. CPUs that multiply f32 faster take the products of f32 instead.
 //
 // Products of two such numbers are exact in f32, so scores are as exact as with f32. bf16 products
 // flush denormals, and a sum may overflow before lambda scales it: Pairs::fits() checks both.
@@ -24,6 +24,8 @@ struct PairKernels {
 
   const char* name;
   const char* (*why_not)();  // why this CPU cannot run it; null if it can
+  // Why products of f32 are faster on this CPU; returns null if they are not.
+  const char* (*why_slow)() = nullptr;
   std::size_t rows, columns;
   std::size_t depth = 1;
   DType type = DType::bf16;  // of the numbers; f16 is for the forward pass only
@@ -63,7 +65,7 @@ struct PairKernels {
   std::size_t (*run_dot_products)(std::size_t times);
 };
 
-// Returns the best kernels of this CPU for the type; null if it has none.
+// Returns the best kernels of this CPU for the type; null if it has none that are faster than f32.
 [[nodiscard]] const PairKernels* pair_kernels(DType type);
 // Uses these kernels from the next call on; null for none. Tests must check that the CPU runs them.
 void use_pair_kernels(DType type, const PairKernels* kernels);
