@@ -89,6 +89,7 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
       {docs / "bench-tables.md",
        filled(read(docs / "bench-tables.md"),
               {{"bench", isentrope::docs::bench_table(docs / "results/bench.json")},
+               {"bench on AMD", isentrope::docs::bench_table(docs / "results/bench-amd.json")},
                {"bench with AMX", isentrope::docs::bench_table(docs / "results/bench-amx.json")}})},
       {docs / "calibrate-tables.md",
        filled(filled(read(docs / "calibrate-tables.md"), isentrope::docs::calibration_tables(docs)),
