@@ -66,4 +66,25 @@ struct Gradients : GradientFields {
 [[nodiscard]] Gradients attention_backward(const Input& input, const AttentionOptions& options,
                                            const GradientInput& gradient);
 
+// Tangents of the results, row-major. Statistics without a gradient have none.
+struct TangentFields {
+  std::vector<double> output;
+  StatisticFields<std::vector<double>> statistics;
+};
+
+// Tangents, and what error budgets are computed from.
+struct Tangents : TangentFields {
+  TangentFields magnitude;  // the same sums over magnitudes
+};
+
+// Computes the tangents of the output and of all statistics. Tensors of `tangent` without data are
+// zero.
+[[nodiscard]] Tangents attention_tangent(const Input& input, const AttentionOptions& options,
+                                         const Input& tangent);
+
+// Computes the gradients of attention_tangent() with respect to the input, for upstream gradients
+// of the tangents. Only `magnitude` is set of what error budgets are computed from.
+[[nodiscard]] Gradients attention_second_order(const Input& input, const AttentionOptions& options,
+                                               const Input& tangent, const GradientInput& gradient);
+
 }  // namespace isentrope::reference

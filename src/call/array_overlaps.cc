@@ -86,7 +86,7 @@ void ArrayOverlaps::add(std::string_view name, const MemoryRange& range, bool wr
       fail("not overlap another array, because it is written", "memory of " + arrays_[i].name);
     }
   }
-  if (count_ == kMost) throw std::logic_error("[ArrayOverlaps] a call must have at most 48 arrays");
+  if (count_ == kMost) throw std::logic_error("[ArrayOverlaps] a call must have at most 64 arrays");
   arrays_[count_++] = {std::string(name), range};
 }
 

@@ -70,7 +70,7 @@ class ArrayOverlaps {
   }
   void add(std::string_view name, const MemoryRange& range, bool written);
 
-  static constexpr std::size_t kMost = 48;
+  static constexpr std::size_t kMost = 64;
   struct Named {
     std::string name;
     MemoryRange range;

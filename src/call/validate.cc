@@ -112,15 +112,6 @@ void check_options(const Checks& check, const AttentionInput& in, const Attentio
 // Checks upstream gradients of statistics and the results that they need, always lse.
 void check_gradients(const Checks& check, const AttentionGradientInput& gradient,
                      const Shape<3>& rows) {
-  const auto is_needed = [&](std::string_view result) {
-    bool needed = result == "lse";
-    for_each_statistic(
-        [&](const Statistic& statistic, const auto& view) {
-          needed = needed || (view && statistic.needs_result(result));
-        },
-        gradient.d_statistics);
-    return needed;
-  };
   for_each_statistic(
       [&](const Statistic& statistic, const auto& result, const auto& upstream) {
         const std::string d_name = "d_" + std::string(statistic.name);
@@ -128,21 +119,10 @@ void check_gradients(const Checks& check, const AttentionGradientInput& gradient
           check.fail(d_name, "be absent: the statistic has no gradient", "one");
         }
         check.shape_if_given(d_name.c_str(), upstream, rows);
-        if (is_needed(statistic.name)) check.shape(statistic.name.data(), result, rows);
+        if (needs_result(gradient.d_statistics, statistic.name))
+          check.shape(statistic.name.data(), result, rows);
       },
       gradient.statistics, gradient.d_statistics);
-}
-
-void add_inputs(ArrayOverlaps& arrays, const AttentionInput& in, const AttentionOptions& options) {
-  arrays.read("q", in.q);
-  arrays.read("k", in.k);
-  arrays.read("v", in.v);
-  arrays.read("block_table", in.pages.block_table);
-  arrays.read("k_scale", in.k_scale);
-  arrays.read("v_scale", in.v_scale);
-  for_each_argument(options, [&](std::string_view name, const auto& argument) {
-    if constexpr (requires { argument.strides; }) arrays.read(name, argument);
-  });
 }
 
 // Throws Error if an output overlaps another array of the call.
@@ -169,6 +149,48 @@ void check_backward_places(const AttentionInput& in, const AttentionOptions& opt
         arrays.read("d_" + std::string(statistic.name), upstream);
       },
       gradient.statistics, gradient.d_statistics);
+  add_gradients(arrays, result);
+}
+
+}  // namespace
+
+void add_inputs(ArrayOverlaps& arrays, const AttentionInput& in, const AttentionOptions& options) {
+  arrays.read("q", in.q);
+  arrays.read("k", in.k);
+  arrays.read("v", in.v);
+  arrays.read("block_table", in.pages.block_table);
+  arrays.read("k_scale", in.k_scale);
+  arrays.read("v_scale", in.v_scale);
+  for_each_argument(options, [&](std::string_view name, const auto& argument) {
+    if constexpr (requires { argument.strides; }) arrays.read(name, argument);
+  });
+}
+
+bool needs_result(const ConstRowStatistics& derivatives, std::string_view result) {
+  bool needed = result == "lse";
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& view) {
+        needed = needed || (view && statistic.needs_result(result));
+      },
+      derivatives);
+  return needed;
+}
+
+void check_gradient_arrays(const Checks& check, const AttentionInput& in,
+                           const AttentionGradients& result) {
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  check.output("dq", result.dq, in.q.extents);
+  check.output("dk", result.dk, in.k.extents);
+  check.output("dv", result.dv, in.v.extents);
+  check.type_or_f32("dq", result.dq, in.q.type);
+  check.type_or_f32("dk", result.dk, in.q.type);
+  check.type_or_f32("dv", result.dv, in.q.type);
+  check.output_if_given("d_bias", result.d_bias, Shape<4>{batch, heads, queries, in.k.extents[2]});
+  check.output_if_given("d_lambda", result.d_lambda, Shape<3>{batch, heads, queries});
+  check.output_if_given("d_sinks", result.d_sinks, Shape<1>{heads});
+}
+
+void add_gradients(ArrayOverlaps& arrays, const AttentionGradients& result) {
   arrays.write("dq", result.dq);
   arrays.write("dk", result.dk);
   arrays.write("dv", result.dv);
@@ -177,13 +199,20 @@ void check_backward_places(const AttentionInput& in, const AttentionOptions& opt
   arrays.write("d_sinks", result.d_sinks);
 }
 
-}  // namespace
-
 void validate_input(const char* function, const AttentionInput& in,
                     const AttentionOptions& options) {
   const Checks check(function);
   check_tensors(check, in);
   check_pages(check, in);
+  check_options(check, in, options);
+}
+
+void validate_differentiable(const char* function, const AttentionInput& in,
+                             const AttentionOptions& options) {
+  const Checks check(function);
+  if (in.pages) check.fail("block_table", "be absent: paged keys have no backward pass", "one");
+  check.not_codes("k", in.k.type);
+  check_tensors(check, in);
   check_options(check, in, options);
 }
 
@@ -219,10 +248,7 @@ void validate_forward(const AttentionInput& in, const AttentionOptions& options,
 void validate_gradients(const AttentionInput& in, const AttentionOptions& options,
                         const AttentionGradientInput& gradient, const AttentionGradients& result) {
   const Checks check("attention_backward");
-  if (in.pages) check.fail("block_table", "be absent: paged keys have no backward pass", "one");
-  check.not_codes("k", in.k.type);
-  check_tensors(check, in);
-  check_options(check, in, options);
+  validate_differentiable("attention_backward", in, options);
   const auto [batch, heads, queries, dim] = in.q.extents;
   const Shape<3> rows = {batch, heads, queries};
   const Shape<4> output = {batch, heads, queries, in.v.extents[3]};
@@ -231,15 +257,7 @@ void validate_gradients(const AttentionInput& in, const AttentionOptions& option
   check.shape_if_given("d_output", gradient.d_output, output);
   check.not_codes("d_output", gradient.d_output.type);
   check_gradients(check, gradient, rows);
-  check.output("dq", result.dq, in.q.extents);
-  check.output("dk", result.dk, in.k.extents);
-  check.output("dv", result.dv, in.v.extents);
-  check.type_or_f32("dq", result.dq, in.q.type);
-  check.type_or_f32("dk", result.dk, in.q.type);
-  check.type_or_f32("dv", result.dv, in.q.type);
-  check.output_if_given("d_bias", result.d_bias, Shape<4>{batch, heads, queries, in.k.extents[2]});
-  check.output_if_given("d_lambda", result.d_lambda, rows);
-  check.output_if_given("d_sinks", result.d_sinks, Shape<1>{heads});
+  check_gradient_arrays(check, in, result);
   check_backward_places(in, options, gradient, result);
 }
 

@@ -1,7 +1,12 @@
 // Validation that every front end calls before anything is written.
 #pragma once
 
+#include <string_view>
+
 #include "isentrope/attention.h"
+#include "isentrope/derivatives.h"
+#include "src/call/array_overlaps.h"
+#include "src/call/checks.h"
 
 namespace isentrope {
 
@@ -9,6 +14,9 @@ namespace isentrope {
 // value. Does not read arrays, which may be on a device.
 void validate_input(const char* function, const AttentionInput& input,
                     const AttentionOptions& options);
+// Same for calls with derivatives, which paged keys and 8-bit codes do not have.
+void validate_differentiable(const char* function, const AttentionInput& input,
+                             const AttentionOptions& options);
 // Checks page tables and documents in host memory, after validate_input().
 void validate_tables(const char* function, const AttentionInput& input,
                      const AttentionOptions& options);
@@ -24,5 +32,21 @@ void validate_gradients(const AttentionInput& input, const AttentionOptions& opt
 // Runs the check above, and that of tables.
 void validate_backward(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionGradientInput& gradient, const AttentionGradients& result);
+
+void validate_tangent(const AttentionInput& input, const AttentionOptions& options,
+                      const AttentionTangentInput& tangent, const AttentionTangentOutput& result);
+void validate_second_order(const AttentionInput& input, const AttentionOptions& options,
+                           const AttentionSecondOrderInput& second,
+                           const AttentionGradients& result);
+
+// Returns whether derivatives of the statistics with data need a result of the forward pass.
+[[nodiscard]] bool needs_result(const ConstRowStatistics& derivatives, std::string_view result);
+// Adds all arrays of the input and the options.
+void add_inputs(ArrayOverlaps& arrays, const AttentionInput& input,
+                const AttentionOptions& options);
+// Checks shapes and types of the gradients.
+void check_gradient_arrays(const Checks& check, const AttentionInput& input,
+                           const AttentionGradients& result);
+void add_gradients(ArrayOverlaps& arrays, const AttentionGradients& result);
 
 }  // namespace isentrope

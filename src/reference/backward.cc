@@ -3,34 +3,12 @@
 #include <limits>
 
 #include "isentrope/reference.h"
+#include "src/reference/gradient_sums.h"
 #include "src/reference/rows.h"
 #include "src/reference/statistics.h"
 
 namespace isentrope::reference {
 namespace {
-
-double at_or_0(const std::vector<double>& values, std::size_t index) {
-  return values.empty() ? 0 : values[index];
-}
-
-// Returns dp_j = w m_j do.v_j for each seen key; w: non-sink weight, m_j: dropout's factor.
-std::vector<Sum> weight_gradients(const Input& in, const Row& row,
-                                  const std::vector<double>& d_output) {
-  const std::int64_t value_dim = in.v.extents[3];
-  std::vector<Sum> result;
-  for (const Key& key : row.keys) {
-    Sum dp;
-    for (std::int64_t c = 0; c < value_dim; ++c) {
-      const std::size_t column =
-          row.index * static_cast<std::size_t>(value_dim) + static_cast<std::size_t>(c);
-      const double product = row.non_sink_weight * key.kept * at_or_0(d_output, column) *
-                             in.v(row.batch, row.kv_head, key.index, c);
-      dp.add(product, std::abs(product));
-    }
-    result.push_back(dp);
-  }
-  return result;
-}
 
 // Returns whether rounding in f32 may decide which of two keys is the larger.
 bool is_near(const Row& row, const Key& a, const Key& b) {
@@ -64,24 +42,6 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
   return result;
 }
 
-// Indices of one key's terms in the gradients.
-struct Places {
-  Places(const Input& in, const Row& reference_row, const Key& key)
-      : row(static_cast<std::int64_t>(reference_row.index)),
-        key_row((reference_row.batch * in.k.extents[1] + reference_row.kv_head) * in.k.extents[2] +
-                key.index),
-        dq(row * in.q.extents[3]),
-        dk(key_row * in.q.extents[3]),
-        dv(key_row * in.v.extents[3]),
-        d_bias(row * in.k.extents[2] + key.index) {}
-
-  std::int64_t row, key_row, dq, dk, dv, d_bias;
-};
-
-double& element(std::vector<double>& values, std::int64_t index) {
-  return values[static_cast<std::size_t>(index)];
-}
-
 // Adds the contribution to the gradients that depends on whether a key is the largest.
 void add_doubt(const Input& in, const Row& row, const Key& key, double doubt, GradientFields& to) {
   const Places at(in, row, key);
@@ -113,46 +73,36 @@ void add_doubts(const Input& in, const Row& row, double d_max, Gradients& r) {
   if (nearly_tied) add(largest, r.nearly_tied);
 }
 
-// Flat arrays of the results, each with the sum over magnitudes.
-class Sums {
- public:
-  Sums(Gradients& gradients, std::vector<double> GradientFields::* field, std::int64_t count)
-      : values_(gradients.*field), magnitudes_(gradients.magnitude.*field) {
-    GradientFields* const all[] = {&gradients,      &gradients.magnitude, &gradients.nearly_tied,
-                                   &gradients.tied, &gradients.of_mean,   &gradients.of_logits};
-    for (GradientFields* fields : all) (fields->*field).assign(static_cast<std::size_t>(count), 0);
-  }
-
-  void add(std::int64_t index, double value, double magnitude) const {
-    element(values_, index) += value;
-    element(magnitudes_, index) += magnitude;
-  }
-
- private:
-  std::vector<double>& values_;
-  std::vector<double>& magnitudes_;
-};
-
 }  // namespace
+
+std::vector<Sum> weight_gradients(const View<const double, 4>& v, const Row& row,
+                                  const std::vector<double>& d_output) {
+  const std::int64_t value_dim = v.extents[3];
+  std::vector<Sum> result;
+  for (const Key& key : row.keys) {
+    Sum dp;
+    for (std::int64_t c = 0; c < value_dim; ++c) {
+      const std::size_t column =
+          row.index * static_cast<std::size_t>(value_dim) + static_cast<std::size_t>(c);
+      const double product = row.non_sink_weight * key.kept * at_or_0(d_output, column) *
+                             v(row.batch, row.kv_head, key.index, c);
+      dp.add(product, std::abs(product));
+    }
+    result.push_back(dp);
+  }
+  return result;
+}
 
 // dq = lambda sum_j ds_j k_j, dk_j = sum_i ds_ij lambda_i q_i, dv_j = sum_i w_i m_ij p_ij do_i,
 // with ds = dz times the soft-cap's slope.
 Gradients attention_backward(const Input& in, const AttentionOptions& options,
                              const GradientInput& g) {
-  const auto [batches, heads, queries, dim] = in.q.extents;
-  const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2],
-                     value_dim = in.v.extents[3];
-  const std::int64_t rows = batches * heads * queries;
+  const std::int64_t dim = in.q.extents[3], value_dim = in.v.extents[3];
   const bool has_bias = in.bias || options.bias;
   Gradients r;
-  const Sums dq(r, &Gradients::dq, rows * dim);
-  const Sums dk(r, &Gradients::dk, batches * kv_heads * keys * dim);
-  const Sums dv(r, &Gradients::dv, batches * kv_heads * keys * value_dim);
-  const Sums d_bias(r, &Gradients::d_bias, has_bias ? rows * keys : 0);
-  const Sums d_lambda(r, &Gradients::d_lambda, rows);
-  const Sums d_sinks(r, &Gradients::d_sinks, heads);
+  const GradientSums sums(in, has_bias, r);
   for_each_row(in, options, [&](const Row& row) {
-    const std::vector<Sum> dp = weight_gradients(in, row, g.d_output);
+    const std::vector<Sum> dp = weight_gradients(in.v, row, g.d_output);
     const std::vector<Sum> dz = logit_gradients(row, dp, g);
     for (std::size_t j = 0; j < row.keys.size(); ++j) {
       const Key& key = row.keys[j];
@@ -161,31 +111,32 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
       const double ds = dz[j].value * key.slope,
                    ds_magnitude = dz[j].magnitude * std::abs(key.slope);
       if (has_bias) {
-        d_bias.add(at.d_bias, row.on_bias * dz[j].value, std::abs(row.on_bias) * dz[j].magnitude);
+        sums.d_bias.add(at.d_bias, row.on_bias * dz[j].value,
+                        std::abs(row.on_bias) * dz[j].magnitude);
         element(r.of_mean.d_bias, at.d_bias) = std::abs(row.on_bias) * p;
       }
-      d_lambda.add(at.row, ds * key.score, ds_magnitude * key.score_magnitude);
+      sums.d_lambda.add(at.row, ds * key.score, ds_magnitude * key.score_magnitude);
       element(r.of_mean.d_lambda, at.row) += p * std::abs(key.slope * key.score);
       element(r.of_logits.d_lambda, at.row) += std::abs(key.score);
       // If all logits are -inf, the sink has all the weight.
       const bool sink_has_all = row.statistics.lse == -std::numeric_limits<double>::infinity();
       if (!sink_has_all) {
-        d_sinks.add(row.head, -row.sink_weight * p * dp[j].value,
-                    row.sink_weight * p * dp[j].magnitude);
+        sums.d_sinks.add(row.head, -row.sink_weight * p * dp[j].value,
+                         row.sink_weight * p * dp[j].magnitude);
         element(r.of_mean.d_sinks, row.head) += row.sink_weight * p;
       }
       for (std::int64_t c = 0; c < dim; ++c) {
         const double q = row.before_cap * in.q(row.batch, row.head, row.query, c);
         const double k = row.before_cap * in.k(row.batch, row.kv_head, key.index, c);
-        dq.add(at.dq + c, ds * k, ds_magnitude * std::abs(k));
-        dk.add(at.dk + c, ds * q, ds_magnitude * std::abs(q));
+        sums.dq.add(at.dq + c, ds * k, ds_magnitude * std::abs(k));
+        sums.dk.add(at.dk + c, ds * q, ds_magnitude * std::abs(q));
         element(r.of_logits.dq, at.dq + c) += std::abs(k);
         element(r.of_logits.dk, at.dk + c) += std::abs(q);
       }
       for (std::int64_t c = 0; c < value_dim; ++c) {
         const double d = row.non_sink_weight * p * key.kept *
                          at_or_0(g.d_output, static_cast<std::size_t>(at.row * value_dim + c));
-        dv.add(at.dv + c, d, std::abs(d));
+        sums.dv.add(at.dv + c, d, std::abs(d));
       }
     }
     const double d_max = at_or_0(g.d_statistics.max_probability, row.index);

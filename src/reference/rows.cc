@@ -58,7 +58,7 @@ void resolve_scale(const Input& in, const AttentionOptions& options, const Maske
 }
 
 Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
-  Key key{j, 0, 0, 0, 0, 0, dropout_factor(options, row.batch, row.head, row.query, j)};
+  Key key{j, 0, 0, 0, 0, 0, 0, dropout_factor(options, row.batch, row.head, row.query, j)};
   for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
     const double product =
         in.q(row.batch, row.head, row.query, c) * in.k(row.batch, row.kv_head, j, c);
@@ -72,6 +72,7 @@ Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std
     const double cosh = std::cosh(scaled / options.soft_cap);
     key.logit = row.after_cap * options.soft_cap * std::tanh(scaled / options.soft_cap);
     key.slope = row.after_cap / (cosh * cosh);
+    key.curvature = -2 * key.slope * std::tanh(scaled / options.soft_cap) / options.soft_cap;
   }
   if (in.bias || options.bias) key.logit += row.on_bias * bias_of(in, options, row, j);
   return key;

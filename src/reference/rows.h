@@ -14,6 +14,7 @@ struct Key {
   double score_magnitude;  // sum_c |q_c k_c|
   double logit;
   double slope;      // d logit / d (lambda q.k)
+  double curvature;  // d slope / d (lambda q.k)
   double distance;   // from the row's position to the key's, in keys
   double kept;       // dropout's factor of its weight; 1 without dropout
   double log_p = 0;  // ln of its weight in the row's softmax

@@ -76,4 +76,51 @@ Sum statistics_slope(const Key& key, bool is_largest, const RowStats& stats,
   return sum;
 }
 
+// The chain rule: the tangent of a statistic is sum_j dz_j z'_j, with dz_j / p_j its slope. As
+// sum_j dz_j is 0, that of ln p_j serves as z'_j.
+StatisticFields<Sum> statistics_tangent(const std::vector<Key>& keys, const RowStats& stats,
+                                        const std::vector<Sum>& log_p) {
+  StatisticFields<Sum> result;
+  if (keys.empty()) return result;
+  const std::size_t largest = largest_key(keys);
+  StatisticFields<double> d;  // 1 for the statistic in turn
+  for_each_statistic(
+      [&](const Statistic& statistic, double& of_one, Sum& sum) {
+        if (!statistic.differentiable() || statistic.name == "lse") return;
+        of_one = 1;
+        for (std::size_t j = 0; j < keys.size(); ++j) {
+          const double p = std::exp(keys[j].log_p);
+          const Sum slope = statistics_slope(keys[j], j == largest, stats, d);
+          sum.add(p * slope.value * log_p[j].value, p * slope.magnitude * log_p[j].magnitude);
+        }
+        of_one = 0;
+      },
+      d, result);
+  return result;
+}
+
+// With x = ln p_j and u = x + H, the tangent of the slope above is
+//
+//   -d_H u' + 2 d_C (p_j x' - C') + d_V (2 (u + 1) u' - V') - d_R R' - d_P P'
+Sum statistics_slope_tangent(const Key& key, const Sum& log_p, const RowStats& stats,
+                             const StatisticFields<Sum>& tangents,
+                             const StatisticFields<double>& d) {
+  const double p = std::exp(key.log_p);
+  const double u = p == 0 ? 0 : key.log_p + stats.entropy;
+  Sum du = log_p;
+  du.add(tangents.entropy.value, tangents.entropy.magnitude);
+  Sum sum;
+  const auto add = [&](double factor, double size, const Sum& term) {
+    sum.add(factor * term.value, std::abs(size) * term.magnitude);
+  };
+  add(-d.entropy, d.entropy, du);
+  add(2 * d.collision * p, 2 * d.collision * p, log_p);
+  add(-2 * d.collision, 2 * d.collision, tangents.collision);
+  add(2 * d.variance * (u + 1), 2 * d.variance * (std::abs(u) + 2), du);
+  add(-d.variance, d.variance, tangents.variance);
+  add(-d.distance, d.distance, tangents.distance);
+  add(-d.max_probability, d.max_probability, tangents.max_probability);
+  return sum;
+}
+
 }  // namespace isentrope::reference

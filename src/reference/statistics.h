@@ -29,4 +29,14 @@ struct Sum {
 [[nodiscard]] Sum statistics_slope(const Key& key, bool is_largest, const RowStats& stats,
                                    const StatisticFields<double>& d);
 
+// Returns the tangents of a row's statistics but lse, for tangents of its ln p_j.
+[[nodiscard]] StatisticFields<Sum> statistics_tangent(const std::vector<Key>& keys,
+                                                      const RowStats& stats,
+                                                      const std::vector<Sum>& log_p);
+
+// Returns the tangent of statistics_slope() for constant d. log_p: of the key's ln p_j.
+[[nodiscard]] Sum statistics_slope_tangent(const Key& key, const Sum& log_p, const RowStats& stats,
+                                           const StatisticFields<Sum>& tangents,
+                                           const StatisticFields<double>& d);
+
 }  // namespace isentrope::reference
