@@ -3,99 +3,56 @@
     z_j = lambda(n, d) q.k_j          p = softmax(z)          o = sum_j p_j v_j
 
 `attention`, `varlen_attention` and `decode` compute it. `ScaleRule` says how lambda depends on n, the number of keys that a
-row sees. `Statistics` describe each row. `isentrope.hf` registers the attention with transformers.
+row sees. `Statistics` describe each row. `isentrope.hf` registers the attention with transformers. All of them need torch.
+`isentrope.jax` is the same attention for JAX, and imports no torch.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-try:
-    from torch import Tensor as _Tensor  # torch itself, because a folder named torch imports as an empty package
-except ImportError as _error:
-    raise ModuleNotFoundError(
-        "isentrope needs PyTorch 2.10 or later: pip install torch (the command line works without)",
-        name="torch",
-    ) from _error
-
 from isentrope import _moved as _moved
-from isentrope import sdpa as sdpa
-from isentrope._core import autograd as _autograd
-from isentrope._core import devices as _devices
-from isentrope._core import fakes as _fakes
 from isentrope._core.after_import import after_import as _after_import
-from isentrope.functions import attention, attention_rows, decode, quantize, row_lengths, varlen_attention
-from isentrope.models.monitor import Monitor
-from isentrope.rules import ScaleRule
-from isentrope.sdpa.drop_in import scaled_dot_product_attention
-from isentrope.ssmax import SSMax
-from isentrope.states import AttentionState, merge
-from isentrope.statistics import Statistics
 
 if TYPE_CHECKING:
-    from isentrope.models.calibrate import Calibration
-    from isentrope.models.inspect import Inspection
-    from isentrope.models.qk_clip import QKClip
+    from isentrope._pytorch import *  # noqa: F403
 
 
-def _in_triton(operator: str) -> Any:
-    from isentrope.gpu.operators import implementation
-
-    return implementation(operator)
-
-
-_devices.register(_in_triton)
+def _import_pytorch() -> ModuleType:
+    """Imports the names for PyTorch, makes them attributes of this package, and returns their module."""
+    module = importlib.import_module("isentrope._pytorch")
+    globals().update((name, vars(module)[name]) for name in module.__all__ if name in vars(module))
+    return module
 
 
-def _shard() -> None:
-    try:
-        from isentrope._core import dtensor  # noqa: F401
-    except ImportError:  # experimental in torch: versions without it need no support for DTensors
-        pass
+class _Finder:
+    """Imports the names for PyTorch, which registers the operators, before any submodule that uses torch."""
 
-
-# Delayed, because importing DTensor, which imports sympy, would take most of this package's import time.
-_after_import("torch.distributed.tensor", _shard)
-
-
-def inspect(*args: Any, **kwargs: Any) -> Inspection:
-    """Measures how focused each head is; see `isentrope.models.inspect.inspect`. Requires transformers."""
-    from isentrope.models.inspect import inspect as run
-
-    return run(*args, **kwargs)
-
-
-def calibrate(*args: Any, **kwargs: Any) -> Calibration:
-    """Measures the gain of a stretched model; see `isentrope.models.calibrate.calibrate`. Requires transformers."""
-    from isentrope.models.calibrate import calibrate as run
-
-    return run(*args, **kwargs)
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        without_torch = ("isentrope._pytorch", "isentrope._core", "isentrope._core.libraries", "isentrope.jax")
+        if name.startswith("isentrope.") and not name.startswith("isentrope.jax.") and name not in without_torch:
+            _import_pytorch()
 
 
 def __getattr__(name: str) -> Any:
-    if name == "QKClip":  # imported on demand, because most programs do not use it
-        from isentrope.models.qk_clip import QKClip
-
-        return QKClip
+    if name == "jax":
+        return importlib.import_module("isentrope.jax")
+    if name == "__all__" or not name.startswith("_"):
+        module = _import_pytorch()
+        if name == "__all__" or name in module.__all__:
+            return getattr(module, name)
     raise AttributeError(f"module 'isentrope' has no attribute {name!r}")
 
 
-__all__ = [
-    "AttentionState",
-    "Monitor",
-    "QKClip",
-    "SSMax",
-    "ScaleRule",
-    "Statistics",
-    "attention",
-    "attention_rows",
-    "calibrate",
-    "decode",
-    "inspect",
-    "merge",
-    "quantize",
-    "row_lengths",
-    "scaled_dot_product_attention",
-    "sdpa",
-    "varlen_attention",
-]
+def _with_torch() -> None:
+    with contextlib.suppress(Exception):  # raised again by the first use, and not by the import of torch
+        _import_pytorch()
+
+
+sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+_after_import("torch", _with_torch)

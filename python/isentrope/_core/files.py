@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from isentrope._core.library import path_of
+from isentrope._core.libraries import path_of
 
 _MOST_FROM_PIPE = 256 << 20  # anything but a regular file might never end
 

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Collection, Iterable
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-
-def path_of(library: str) -> Path:
-    """Returns the path of a library of the package. Raises ImportError if it is missing."""
-    folders = sys.modules[__package__.partition(".")[0]].__path__
-    # In an editable installation sources and libraries are apart, so each folder of the package is searched.
-    for folder in folders:
-        path = Path(folder) / f"lib{library}.so"
-        if path.exists():
-            return path
-    raise ImportError(f"isentrope: no lib{library}.so in {list(folders)}; pip install . again")
-
+from isentrope._core.libraries import path_of
 
 torch.ops.load_library(str(path_of("isentrope_operators")))
 OPS = torch.ops.isentrope

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from isentrope._core.attend import attend
 from isentrope._core.call import call_of
-from isentrope._core.library import AXES, STATISTICS, path_of
+from isentrope._core.libraries import path_of
+from isentrope._core.library import AXES, STATISTICS
 from isentrope._core.masks import Masks
 from isentrope._core.options import KNOWN
 from isentrope.functions import decode

@@ -250,6 +250,6 @@ def test_without_torch_it_says_what_to_install(tmp_path):
 
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
     path = os.pathsep.join([str(tmp_path), isentrope.__path__[0] + "/.."])
-    call = [sys.executable, "-c", "import isentrope"]
+    call = [sys.executable, "-c", "import isentrope; isentrope.attention"]
     result = subprocess.run(call, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert result.returncode == 1 and "pip install torch" in result.stderr

@@ -1,0 +1,93 @@
+"""The names of the package that need torch, and the registration of what the operators need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__all__ = [
+    "AttentionState",
+    "Monitor",
+    "QKClip",
+    "SSMax",
+    "ScaleRule",
+    "Statistics",
+    "attention",
+    "attention_rows",
+    "calibrate",
+    "decode",
+    "inspect",
+    "merge",
+    "quantize",
+    "row_lengths",
+    "scaled_dot_product_attention",
+    "sdpa",
+    "varlen_attention",
+]
+
+try:
+    from torch import Tensor as _Tensor  # torch itself, because a folder named torch imports as an empty package
+except ImportError as _error:
+    raise ModuleNotFoundError(
+        "isentrope needs PyTorch 2.10 or later: pip install torch (the command line works without)",
+        name="torch",
+    ) from _error
+
+import isentrope.sdpa as sdpa
+from isentrope._core import autograd as _autograd
+from isentrope._core import devices as _devices
+from isentrope._core import fakes as _fakes
+from isentrope._core.after_import import after_import as _after_import
+from isentrope.functions import attention, attention_rows, decode, quantize, row_lengths, varlen_attention
+from isentrope.models.monitor import Monitor
+from isentrope.rules import ScaleRule
+from isentrope.sdpa.drop_in import scaled_dot_product_attention
+from isentrope.ssmax import SSMax
+from isentrope.states import AttentionState, merge
+from isentrope.statistics import Statistics
+
+if TYPE_CHECKING:
+    from isentrope.models.calibrate import Calibration
+    from isentrope.models.inspect import Inspection
+    from isentrope.models.qk_clip import QKClip
+
+
+def _in_triton(operator: str) -> Any:
+    from isentrope.gpu.operators import implementation
+
+    return implementation(operator)
+
+
+_devices.register(_in_triton)
+
+
+def _shard() -> None:
+    try:
+        from isentrope._core import dtensor  # noqa: F401
+    except ImportError:  # experimental in torch: versions without it need no support for DTensors
+        pass
+
+
+# Delayed, because importing DTensor, which imports sympy, would take most of this package's import time.
+_after_import("torch.distributed.tensor", _shard)
+
+
+def inspect(*args: Any, **kwargs: Any) -> Inspection:
+    """Measures how focused each head is; see `isentrope.models.inspect.inspect`. Requires transformers."""
+    from isentrope.models.inspect import inspect as run
+
+    return run(*args, **kwargs)
+
+
+def calibrate(*args: Any, **kwargs: Any) -> Calibration:
+    """Measures the gain of a stretched model; see `isentrope.models.calibrate.calibrate`. Requires transformers."""
+    from isentrope.models.calibrate import calibrate as run
+
+    return run(*args, **kwargs)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "QKClip":  # imported on demand, because most programs do not use it
+        from isentrope.models.qk_clip import QKClip
+
+        return QKClip
+    raise AttributeError(f"module 'isentrope' has no attribute {name!r}")
