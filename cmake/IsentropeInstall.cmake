@@ -42,6 +42,9 @@ foreach(file isentrope isentrope-core)
     COMPONENT development)
 endforeach()
 
+if(TARGET isentrope_ggml)
+  install(TARGETS isentrope_ggml LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT programs)
+endif()
 if(ISENTROPE_PROGRAMS)  # the command line finds its subcommands next to itself
   foreach(program isentrope isentrope_extrapolate isentrope_extrapolate_trainer)
     if(TARGET ${program})

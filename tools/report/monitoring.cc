@@ -25,26 +25,43 @@ using nlohmann::json;
 using Head = std::pair<std::size_t, std::size_t>;  // layer and head
 using Numbers = std::map<std::string_view, double>;
 
-constexpr const char* kMeasured[] = {"entropy", "max_logit", "max_probability"};
+// Numbers of a head and their maps. Entropy and largest logit are in every log; the largest
+// probability is in those of a training, the first key's weight in those of a backend of ggml.
+struct Measured {
+  const char* name;
+  const char* chart;
+  bool required;
+};
+constexpr Measured kMeasured[] = {{"entropy", "monitored entropy map", true},
+                                  {"max_logit", "monitored logit map", true},
+                                  {"max_probability", "monitored probability map", false},
+                                  {"first_key_weight", "monitored first key map", false}};
 
-struct Training {
+struct Log {
+  std::vector<Measured> measured;
   std::set<double> steps;
   std::map<Head, std::map<double, Numbers>> heads;
   std::map<std::size_t, std::string> modules;  // by layer
 };
 
-Training read_training(const json& document) {
-  Training training;
-  for (const json& row : document.at("rows")) {
+Log read_log(const json& document) {
+  Log log;
+  const json& rows = document.at("rows");
+  for (const Measured& number : kMeasured) {
+    if (number.required || (!rows.empty() && rows[0].contains(number.name)))
+      log.measured.push_back(number);
+  }
+  for (const json& row : rows) {
     const double step = row.at("step").get<double>();
     const std::size_t layer = row.at("layer");
-    training.steps.insert(step);
-    training.modules[layer] = row.at("module").get<std::string>();
-    Numbers& numbers = training.heads[{layer, row.at("head").get<std::size_t>()}][step];
-    for (const char* name : kMeasured) numbers[name] = number_of(row.at(name));
+    log.steps.insert(step);
+    log.modules[layer] = row.at("module").get<std::string>();
+    Numbers& numbers = log.heads[{layer, row.at("head").get<std::size_t>()}][step];
+    for (const Measured& number : log.measured)
+      numbers[number.name] = number_of(row.at(number.name));
   }
-  if (training.steps.empty()) throw Error("[monitor_report] the log must have a row; got none");
-  return training;
+  if (log.steps.empty()) throw Error("[monitor_report] the log must have a row; got none");
+  return log;
 }
 
 double at(const std::map<double, Numbers>& head, double step, std::string_view name) {
@@ -53,35 +70,34 @@ double at(const std::map<double, Numbers>& head, double step, std::string_view n
 }
 
 // Map with steps as columns and all heads, layer after layer, as rows.
-Plot steps_map(const Training& training, std::string_view chart, std::string_view name) {
-  HeadMap map = map_named(chart, {});
+Plot steps_map(const Log& log, const Measured& number) {
+  HeadMap map = map_named(number.chart, {});
   double highest = 0;
-  for (const double step : training.steps) {
+  for (const double step : log.steps) {
     auto& column = map.values.emplace_back();
-    for (const auto& [head, numbers] : training.heads) {
-      column.push_back(at(numbers, step, name));
+    for (const auto& [head, numbers] : log.heads) {
+      column.push_back(at(numbers, step, number.name));
       if (std::isfinite(column.back())) highest = std::max(highest, column.back());
     }
   }
   if (map.highest == 0) map.highest = highest;
   std::vector<std::string> rows;
-  for (const auto& [head, numbers] : training.heads)
+  for (const auto& [head, numbers] : log.heads)
     rows.push_back(fmt::format("{}.{}", head.first, head.second));
   std::vector<std::string> columns;
-  for (const double step : training.steps) columns.push_back(compact(step));
+  for (const double step : log.steps) columns.push_back(compact(step));
   return head_map_plot(map, {.x = "step", .y = "layer.head", .columns = columns, .rows = rows});
 }
 
 // Chart with one line a layer: the mean over its heads, or the largest.
-LineChart by_layer(const Training& training, std::string_view chart, std::string_view name,
-                   bool largest) {
+LineChart by_layer(const Log& log, std::string_view chart, std::string_view name, bool largest) {
   LineChart result = chart_named(chart);
-  for (const auto& [layer, module] : training.modules) {
+  for (const auto& [layer, module] : log.modules) {
     Series series{.name = Text().code(module), .x = {}, .y = {}};
-    for (const double step : training.steps) {
+    for (const double step : log.steps) {
       double sum = 0, most = -std::numeric_limits<double>::infinity();
       int count = 0;
-      for (const auto& [head, numbers] : training.heads) {
+      for (const auto& [head, numbers] : log.heads) {
         const double value = at(numbers, step, name);
         if (head.first != layer || std::isnan(value)) continue;
         sum += value;
@@ -114,18 +130,16 @@ json monitor_document(const std::string& name, std::string_view lines) {
 }
 
 std::string monitor_report(const json& document) {
-  const Training training = read_as("monitor", [&] { return read_training(document); });
-  Page page("Attention in training",
-            fmt::format("{} modules, {} heads, {} steps from {} to {}", training.modules.size(),
-                        training.heads.size(), training.steps.size(),
-                        compact(*training.steps.begin()), compact(*training.steps.rbegin())));
-  page.heading("Heads by steps")
-      .plot(steps_map(training, "monitored entropy map", "entropy"))
-      .plot(steps_map(training, "monitored logit map", "max_logit"))
-      .plot(steps_map(training, "monitored probability map", "max_probability"));
+  const Log log = read_as("monitor", [&] { return read_log(document); });
+  Page page("Attention by steps",
+            fmt::format("{} modules, {} heads, {} steps from {} to {}", log.modules.size(),
+                        log.heads.size(), log.steps.size(), compact(*log.steps.begin()),
+                        compact(*log.steps.rbegin())));
+  page.heading("Heads by steps");
+  for (const Measured& number : log.measured) page.plot(steps_map(log, number));
   page.heading("Layers")
-      .plot(line_plot(by_layer(training, "monitored entropy", "entropy", false)))
-      .plot(line_plot(by_layer(training, "monitored logit", "max_logit", true)));
+      .plot(line_plot(by_layer(log, "monitored entropy", "entropy", false)))
+      .plot(line_plot(by_layer(log, "monitored logit", "max_logit", true)));
   return page.html();
 }
 

@@ -6,8 +6,8 @@
 
 namespace isentrope::report {
 
-// Parses the JSON lines of isentrope.models.monitor_logs.JsonLines into a document of kind
-// "monitor". Throws Error naming the line that is not JSON.
+// Parses the JSON lines of isentrope.models.monitor_logs.JsonLines, or of the backend of ggml, into
+// a document of kind "monitor". Throws Error naming the line that is not JSON.
 [[nodiscard]] nlohmann::json monitor_document(const std::string& name, std::string_view lines);
 
 // Returns the HTML page of that document: heads by steps, and each layer's numbers against the

@@ -16,14 +16,15 @@ import torch
 
 from isentrope.commands.frame import Parser, program, put, run, whole_number
 
+_GGML_BACKEND = "libggml-isentrope.so"
 _PACKAGES = ("torch", "triton", "transformers", "gguf")
 
 
 def _parser() -> Parser:
     parser = Parser(
         prog="isentrope doctor",
-        description="Shows versions, processors, instruction sets and the backend of each device, and compares random problems "
-        "with the float64 reference. The exit status is 1 if one fails.",
+        description="Shows versions, processors, instruction sets, the backend of each device and that for llama.cpp, and compares "
+        "random problems with the float64 reference. The exit status is 1 if one fails.",
     )
     parser.add_argument("--seconds", type=whole_number(1, 3600), default=5, help="duration of the check (5)")
     return parser
@@ -77,6 +78,18 @@ def _on_a_gpu(kind: str, index: int) -> str:
         return f"none of isentrope's kernels: {error}"
 
 
+def _ggml_backend() -> str:
+    """Returns whether the backend for llama.cpp is next to the program, and whether GGML_BACKEND_PATH names one."""
+    named = os.environ.get("GGML_BACKEND_PATH")
+    if named:
+        return f"{named}, by GGML_BACKEND_PATH" if Path(named).is_file() else f"none: GGML_BACKEND_PATH names {named}, which is no file"
+    folder = Path(program("isentrope", "checks")).resolve().parent
+    for library in (folder.parent / "lib" / _GGML_BACKEND, folder / _GGML_BACKEND):
+        if library.is_file():
+            return f"{library}; llama.cpp loads it if GGML_BACKEND_PATH names it"
+    return f"none: no {_GGML_BACKEND} in {folder.parent / 'lib'}; docs/recipes/llama-cpp.md builds it"
+
+
 def _program_output(*arguments: str) -> Any:
     """Returns the JSON output of the program. A failed check has exit status 1."""
     command = [program("isentrope", "checks"), *arguments, "--json"]
@@ -115,6 +128,7 @@ def _body(options: argparse.Namespace) -> int:
     put(f"bf16        products by {_products_of_bf16()}")
     for device, what in _devices().items():
         put(f"{device:<11} {what}")
+    put(f"llama.cpp   {_ggml_backend()}")
     failed = check["outcomes"].get("FAILED", 0)
     text = f"{failed} of them outside their error budget" if failed else "each within its error budget"
     worst = max(check["targets"].values())

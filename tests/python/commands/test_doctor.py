@@ -35,6 +35,21 @@ def test_what_it_needs_is_named(capsys, monkeypatch):
     assert doctor.main(["--seconds", "0"]) == 2
 
 
+def test_where_the_backend_for_llama_cpp_is(monkeypatch, tmp_path):
+    monkeypatch.delenv("GGML_BACKEND_PATH", raising=False)
+    program = tmp_path / "bin" / "isentrope"
+    monkeypatch.setattr(doctor, "program", lambda *_: str(program))
+    assert doctor._ggml_backend().startswith(f"none: no libggml-isentrope.so in {tmp_path / 'lib'}")
+    library = tmp_path / "lib" / "libggml-isentrope.so"
+    library.parent.mkdir()
+    library.touch()
+    assert doctor._ggml_backend() == f"{library}; llama.cpp loads it if GGML_BACKEND_PATH names it"
+    monkeypatch.setenv("GGML_BACKEND_PATH", str(library))
+    assert doctor._ggml_backend() == f"{library}, by GGML_BACKEND_PATH"
+    monkeypatch.setenv("GGML_BACKEND_PATH", "no.so")
+    assert doctor._ggml_backend() == "none: GGML_BACKEND_PATH names no.so, which is no file"
+
+
 @pytest.mark.parametrize("built", [True, False])
 def test_why_no_gpu_computes_is_said(monkeypatch, built):
     monkeypatch.setattr(doctor.torch.cuda, "is_available", lambda: False)

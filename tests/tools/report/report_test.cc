@@ -87,6 +87,18 @@ TEST(MonitorReport, DrawsHeadsBySteps) {
   EXPECT_THROW(static_cast<void>(monitor_document("run.jsonl", line + "\n{")), Error);
 }
 
+TEST(MonitorReport, DrawsTheLinesOfTheGgmlBackend) {
+  const std::string line =
+      R"({"module":"cache_k_l3","layer":3,"head":2,"step":1,"tokens":512,"keys":256.5,)"
+      R"("entropy":2.5,"max_logit":12,"first_key_weight":0.625})";
+  const std::string html = monitor_report(monitor_document("heads.jsonl", line + "\n"));
+  for (const char* part :
+       {"1 modules, 1 heads, 1 steps from 1 to 1", "step 1, layer.head 3.2: entropy 2.50",
+        "step 1, layer.head 3.2: weight of the first key 0.625"})
+    EXPECT_TRUE(has(html, part)) << part;
+  EXPECT_FALSE(has(html, "Largest probability"));
+}
+
 // Minus signs are true ones; a dash stands for an undefined error of one block or passage.
 const std::vector<const char*> kLosses = {">3.2500<", ">3.1250<",   ">\u22120.1250<",
                                           ">0.0312<", ">4.5000<",   ">+0.0625<",

@@ -1,0 +1,115 @@
+#include "bindings/ggml/operation.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace isentrope::ggml {
+namespace {
+
+// Order of ggml_flash_attn_ext()'s arguments in a node.
+enum Source { kQ, kK, kV, kMask, kSinks };
+enum Parameter { kScale, kMaxBias, kSoftCap };
+
+float parameter(const ggml_tensor& node, Parameter index) {
+  float value = 0;
+  std::memcpy(&value, node.op_params + index, sizeof value);
+  return value;
+}
+
+bool is_float(ggml_type type) {
+  return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
+}
+
+DType dtype_of(ggml_type type) {
+  return type == GGML_TYPE_F32 ? DType::f32 : type == GGML_TYPE_F16 ? DType::f16 : DType::bf16;
+}
+
+// Elements of a row are neighbours, and rows are whole elements apart.
+bool has_rows(const ggml_tensor& tensor) {
+  const auto size = static_cast<std::size_t>(size_of(dtype_of(tensor.type)));
+  return tensor.nb[0] == size && tensor.nb[1] % size == 0 && tensor.nb[2] % size == 0 &&
+         tensor.nb[3] % size == 0;
+}
+
+bool is_mask_for(const ggml_tensor& mask, const ggml_tensor& q, const ggml_tensor& k) {
+  return mask.type == GGML_TYPE_F16 && has_rows(mask) && mask.ne[0] >= k.ne[1] &&
+         mask.ne[1] >= q.ne[1] && (mask.ne[2] == 1 || mask.ne[2] == q.ne[2]) &&
+         (mask.ne[3] == 1 || mask.ne[3] == q.ne[3]);
+}
+
+// [batch, second, first, dim] of a tensor whose axes are named from the innermost.
+template <typename T>
+T view_of(const ggml_tensor& tensor, int second = 2, int first = 1) {
+  const auto size = static_cast<std::int64_t>(size_of(dtype_of(tensor.type)));
+  const auto stride = [&](int axis) { return static_cast<std::int64_t>(tensor.nb[axis]) / size; };
+  return T(tensor.data, dtype_of(tensor.type),
+           {tensor.ne[3], tensor.ne[second], tensor.ne[first], tensor.ne[0]},
+           {stride(3), stride(second), stride(first), 1});
+}
+
+ConstTensor bias_of(const ggml_tensor& mask, const ggml_tensor& q, const ggml_tensor& k) {
+  ConstTensor bias = view_of<ConstTensor>(mask);
+  bias.extents = {q.ne[3], q.ne[2], q.ne[1], k.ne[1]};
+  if (mask.ne[3] == 1) bias.strides[0] = 0;
+  if (mask.ne[2] == 1) bias.strides[1] = 0;
+  return bias;
+}
+
+template <typename T>
+std::vector<std::uint16_t> rounded(const ConstTensor& q) {
+  const auto [batches, heads, queries, dim] = q.extents;
+  std::vector<std::uint16_t> copy;
+  for (std::int64_t b = 0; b < batches; ++b) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      for (std::int64_t i = 0; i < queries; ++i) {
+        const float* row = static_cast<const float*>(q.data) + b * q.strides[0] + h * q.strides[1] +
+                           i * q.strides[2];
+        for (std::int64_t x = 0; x < dim; ++x) copy.push_back(from_float<T>(row[x]).bits);
+      }
+    }
+  }
+  return copy;
+}
+
+}  // namespace
+
+bool supports(const ggml_tensor& node) {
+  const ggml_tensor &q = *node.src[kQ], &k = *node.src[kK], &v = *node.src[kV];
+  const ggml_tensor *mask = node.src[kMask], *sinks = node.src[kSinks];
+  const float scale = parameter(node, kScale), soft_cap = parameter(node, kSoftCap);
+  return q.type == GGML_TYPE_F32 && is_float(k.type) && v.type == k.type && has_rows(q) &&
+         has_rows(k) && has_rows(v) && k.ne[2] == v.ne[2] && q.ne[2] % k.ne[2] == 0 &&
+         k.ne[3] == q.ne[3] && v.ne[3] == q.ne[3] && (!mask || is_mask_for(*mask, q, k)) &&
+         (!sinks || (sinks->type == GGML_TYPE_F32 && sinks->nb[0] == sizeof(float))) &&
+         std::abs(scale) <= 1e9f && parameter(node, kMaxBias) == 0 && soft_cap >= 0 &&
+         std::isfinite(soft_cap);
+}
+
+Operation::Operation(const ggml_tensor& node)
+    : input{.q = view_of<ConstTensor>(*node.src[kQ]),
+            .k = view_of<ConstTensor>(*node.src[kK]),
+            .v = view_of<ConstTensor>(*node.src[kV])},
+      output{.output = view_of<Tensor>(node, 1, 2)} {
+  const std::int64_t heads = input.q.extents[1];
+  options.rule = ScaleRule::constant(parameter(node, kScale));
+  options.soft_cap = parameter(node, kSoftCap);
+  if (input.k.type != DType::f32) {
+    queries = input.k.type == DType::f16 ? rounded<Float16>(input.q) : rounded<BFloat16>(input.q);
+    const auto packed = contiguous_view(queries.data(), input.q.extents);
+    input.q = {queries.data(), input.k.type, packed.extents, packed.strides};
+  }
+  if (const ggml_tensor* mask = node.src[kMask]) {
+    const ConstTensor given = bias_of(*mask, *node.src[kQ], *node.src[kK]);
+    for (std::int64_t i = 0; i < ggml_nelements(mask); ++i) {
+      bias.push_back(to_float(static_cast<const Float16*>(mask->data)[i]));
+      seen.push_back(std::isfinite(bias.back()));
+    }
+    options.bias = {bias.data(), given.extents, given.strides};
+    options.attn_mask = {seen.data(), given.extents, given.strides};
+  }
+  if (const ggml_tensor* sinks = node.src[kSinks]) {
+    options.sinks = contiguous_view(static_cast<const float*>(sinks->data), std::array{heads});
+  }
+}
+
+}  // namespace isentrope::ggml
