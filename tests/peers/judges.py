@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from case import record  # noqa: E402
 
-JUDGES = ("onnx", "opinfo", "ggml", "modules")
+JUDGES = ("onnx", "opinfo", "ggml", "llama", "modules")
 
 
 def counts_of(name: str, folder: Path) -> tuple[dict, list[str]]:

@@ -17,8 +17,8 @@ namespace isentrope::cli {
 int report_command(int argc, char** argv) {
   CLI::App app(
       "Writes the report of a JSON file by extrapolate, inspect, calibrate, evaluate, make demo, "
-      "make study or\nmake bench, or of a training's log run.jsonl, as one self-contained HTML "
-      "file.",
+      "make study or\nmake bench, or of a log .jsonl of a training or of llama.cpp, as one "
+      "self-contained HTML file.",
       "isentrope report");
   std::filesystem::path result;
   std::optional<std::filesystem::path> output;

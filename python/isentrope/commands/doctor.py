@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -79,15 +80,26 @@ def _on_a_gpu(kind: str, index: int) -> str:
 
 
 def _ggml_backend() -> str:
-    """Returns whether the backend for llama.cpp is next to the program, and whether GGML_BACKEND_PATH names one."""
+    """Returns where the backend for llama.cpp is, whether GGML_BACKEND_PATH names it, and whether the file is whole."""
     named = os.environ.get("GGML_BACKEND_PATH")
-    if named:
-        return f"{named}, by GGML_BACKEND_PATH" if Path(named).is_file() else f"none: GGML_BACKEND_PATH names {named}, which is no file"
     folder = Path(program("isentrope", "checks")).resolve().parent
-    for library in (folder.parent / "lib" / _GGML_BACKEND, folder / _GGML_BACKEND):
-        if library.is_file():
-            return f"{library}; llama.cpp loads it if GGML_BACKEND_PATH names it"
-    return f"none: no {_GGML_BACKEND} in {folder.parent / 'lib'}; docs/recipes/llama-cpp.md builds it"
+    places = [Path(named)] if named else [folder.parent / "lib" / _GGML_BACKEND, folder / _GGML_BACKEND]
+    library = next((place for place in places if place.is_file()), None)
+    if library is None:
+        return f"none: no {places[0]}, which docs/recipes/llama-cpp.md builds"
+    if not _is_whole(library):
+        return f"none: {library} is not a whole library; build it again"
+    return f"{library}, by GGML_BACKEND_PATH" if named else f"{library}; llama.cpp loads it if GGML_BACKEND_PATH names it"
+
+
+def _is_whole(library: Path) -> bool:
+    """Returns whether a 64-bit ELF file reaches to the end of its table of sections, which is the last part of it."""
+    header = library.read_bytes()[:64]
+    if len(header) < 64 or header[:4] != b"\x7fELF":
+        return False
+    (offset,) = struct.unpack_from("<Q", header, 0x28)
+    size, count = struct.unpack_from("<2H", header, 0x3A)
+    return offset + size * count <= library.stat().st_size
 
 
 def _program_output(*arguments: str) -> Any:
