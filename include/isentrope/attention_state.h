@@ -43,8 +43,7 @@ struct AttentionState {
 // state. Mask::key_offset is the place of the keys in the sequence, and Mask::sequence_keys the
 // length of the sequence, which rules use. Three options need care for a part of the keys:
 //
-//   - causal bottom_right aligns with the keys of the call, as does a window without causal if
-//     Mask::sequence_keys is 0: use top_left, or pass sequence_keys, with a query_offset;
+//   - a mask without Mask::sequence_keys aligns with the keys of the call: pass it, and query_offset;
 //   - `attn_mask` counts the keys of the call, so pass lambda for each row instead of a rule of n;
 //   - sinks must count once, not in every part: they are an Error here, and with_sinks() adds them last.
 //

@@ -92,8 +92,8 @@ ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* o
  *
  *   window_left, window_right                 keys position - left ... position + right; negative: no limit.
  *                                             The last query is at the last key, as in FlashAttention; with
- *                                             ISENTROPE_CAUSAL_TOP_LEFT, or with sequence_keys > 0 and
- *                                             ISENTROPE_CAUSAL_NONE, the first query is at the first key
+ *                                             ISENTROPE_CAUSAL_TOP_LEFT, or with sequence_keys > 0, query i
+ *                                             is at position i + query_offset
  *   dilation                                  only those of these keys whose distance is a multiple of it;
  *                                             0 or 1: all
  *   chunk_size                                a row sees its own chunk of this many keys, counted from the

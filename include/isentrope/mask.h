@@ -20,8 +20,8 @@ enum class Causal { none, top_left, bottom_right };
 //
 // Query i is at position i + query_offset + keys - queries, so that the last query is aligned with
 // the last key, causal or not, as in FlashAttention. It is at i + query_offset with
-// Causal::top_left, and in a part of a longer sequence (sequence_keys > 0) without causal. Key j
-// is at j + key_offset.
+// Causal::top_left, and with every mask in a part of a longer sequence (sequence_keys > 0), where
+// nothing is aligned. Key j is at j + key_offset.
 struct Mask {
   Causal causal = Causal::none;
 
@@ -44,7 +44,8 @@ struct Mask {
 
   // Positions of the first query and the first key in the whole sequence, for a shard or a part of
   // a cache, 0 ... 2^60. sequence_keys: the number of keys of the whole sequence, from which rules
-  // count n; 0: the sequence ends with this call's keys.
+  // count n; 0: the sequence ends with this call's keys. With it the rows of Causal::bottom_right
+  // must lie within the sequence.
   std::int64_t query_offset = 0, key_offset = 0, sequence_keys = 0;
 
   // [batch]: the keys that are not padding are begin ... end - 1. Numbers beyond the sequence are

@@ -80,8 +80,8 @@ def attention(
             (docs/adr/0013). None: drawn from torch's generator of the device, which activation checkpointing repeats.
         key_begin, key_end: integers [batch]; the keys that are not padding are key_begin ... key_end - 1.
         query_offset, key_offset, sequence_keys: the place of queries and keys in the sequence that they are part of;
-            sequence_keys = 0: the sequence ends with them. With sequence_keys and without causal, query i is at
-            position i + query_offset.
+            sequence_keys = 0: the sequence ends with them. With sequence_keys, query i is at position i + query_offset
+            under every mask, and under causal=True it must lie within the sequence.
         return_stats: False, True, or the names of some `Statistics`.
 
     Returns the output [batch, heads, queries, value_dim], of the type of q, or with return_stats a pair of it

@@ -30,8 +30,7 @@ Span span_of(const Mask& mask, std::int64_t query, std::int64_t queries, std::in
 
 // Returns whether the last query is aligned with the last key of the call.
 bool meets_last_key(const Mask& mask) {
-  return mask.causal == Causal::bottom_right ||
-         (mask.causal == Causal::none && mask.sequence_keys == 0);
+  return mask.causal != Causal::top_left && mask.sequence_keys == 0;
 }
 
 // Returns the keys of a position's chunk. Both count from the first key after padding.
@@ -139,7 +138,8 @@ bool batches_are_alike(const Mask& mask) {
   return true;
 }
 
-void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::int64_t keys) {
+void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::int64_t queries,
+                std::int64_t keys) {
   for (const MaskNumber& number : kMaskNumbers) {
     const std::int64_t value = mask.*number.member;
     if (number.negative_is_none) continue;
@@ -154,6 +154,14 @@ void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::
                "be at least " + std::to_string(mask.key_offset + keys) +
                    ", the number of keys up to the end of this call",
                std::to_string(mask.sequence_keys));
+  }
+  // Rows so far behind are those of a caller who means an alignment with the call's last key.
+  if (mask.causal == Causal::bottom_right && mask.sequence_keys > 0 && !mask.cu_seqlens_q &&
+      mask.query_offset + queries > mask.sequence_keys) {
+    check.fail("query_offset",
+               "leave the " + std::to_string(queries) + " queries within the " +
+                   std::to_string(mask.sequence_keys) + " keys of the sequence under bottom_right",
+               std::to_string(mask.query_offset));
   }
   for (const MaskNumber& number : kMaskNumbers) {
     if (!mask.prefix_keys || !number.parts_keys || !number.is_given(mask)) continue;

@@ -50,7 +50,8 @@ void list_own_keys(const Mask& mask, std::int64_t batch, std::int64_t begin, std
                    std::int64_t queries, std::int64_t keys, double* own_keys);
 
 // Throws Error unless numbers and shapes fit. Does not read lists, which may be on a device.
-void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::int64_t keys);
+void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::int64_t queries,
+                std::int64_t keys);
 
 // Throws Error unless the documents cover `queries` and `keys`. Reads the lists, in host memory.
 void check_documents(const Checks& check, const Mask& mask, std::int64_t queries,

@@ -90,7 +90,7 @@ void check_page_numbers(const Checks& check, const AttentionInput& in) {
 void check_options(const Checks& check, const AttentionInput& in, const AttentionOptions& options) {
   const auto [batch, heads, queries, dim] = in.q.extents;
   const std::int64_t keys = in.keys();
-  check_mask(check, options.mask, batch, keys);
+  check_mask(check, options.mask, batch, queries, keys);
   if (!(std::isfinite(options.soft_cap) && options.soft_cap >= 0)) {
     check.fail("soft_cap", "be finite and not negative", std::to_string(options.soft_cap));
   }

@@ -15,8 +15,8 @@ MaskedRow::MaskedRow(const Mask& mask, std::int64_t batch, std::int64_t query, s
     first_key_ = mask.cu_seqlens_k(d);
     keys_ = mask.cu_seqlens_k(d + 1) - first_key_;
   }
-  const bool last_meets_last = mask.causal == Causal::bottom_right ||
-                               (mask.causal == Causal::none && mask.sequence_keys == 0);
+  const bool is_part = mask.sequence_keys > 0;
+  const bool last_meets_last = !is_part && mask.causal != Causal::top_left;
   position_ = query - first_query_ + mask.query_offset + (last_meets_last ? keys_ - queries_ : 0);
   padding_ = mask.key_begin ? std::max<std::int64_t>(mask.key_begin(batch), 0) : 0;
 }

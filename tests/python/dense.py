@@ -9,9 +9,9 @@ import isentrope
 
 
 def positions(queries, keys, causal=False, query_offset=0, sequence_keys=0, **_):
-    """Returns the position of each query in keys: the last is at the last key, unless query_offset says otherwise."""
+    """Returns the position of each query in keys: the last is at the last key, or positions are said."""
     at = torch.arange(queries) + query_offset
-    return at + keys - queries if causal in (True, "bottom_right") or not (causal or sequence_keys) else at
+    return at if causal == "top_left" or sequence_keys else at + keys - queries
 
 
 def visible(

@@ -46,6 +46,7 @@ def masks():
         "all padding": {"key_end": torch.tensor([K, 0])},
         "queries of a chunk": {"causal": "top_left", "query_offset": 9},
         "keys of a shard": {"causal": "top_left", "query_offset": 12, "key_offset": 6, "sequence_keys": 40},
+        "causal keys of a shard": {"causal": True, "query_offset": 12, "key_offset": 6, "sequence_keys": 40},
         "end of a sequence": {"causal": "top_left", "query_offset": 18, "key_offset": 6},
         "padding in a shard": {"key_offset": 3, "sequence_keys": 36, "key_begin": torch.tensor([2, 11])},
         "window in a shard": {

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from parted import MASKS, assert_parts_equal_the_whole
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import isentrope
@@ -172,6 +173,22 @@ def test_merged_parts_equal_the_whole(cuts):
         torch.testing.assert_close(got, expected, msg=lambda m: f"{name}: {m}")
     for got, expected in zip(*(torch.autograd.grad(loss(x), (q, k, v)) for x in (merged, want))):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cuts", [[10], [3, 3, 20]])
+@pytest.mark.parametrize("mask", MASKS)
+def test_merged_parts_equal_the_whole_under_every_mask(mask, cuts):
+    assert_parts_equal_the_whole(mask, cuts)
+
+
+def test_rows_beyond_the_sequence_are_refused():
+    q, k = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 22, 8)
+    place = {"key_offset": 10, "sequence_keys": 32}
+    message = "query_offset must leave the 4 queries within the 32 keys of the sequence under bottom_right; got 29"
+    with pytest.raises(ValueError, match=message):
+        isentrope.attention(q, k, k, causal=True, query_offset=29, **place)
+    isentrope.attention(q, k, k, causal=True, query_offset=28, **place)
+    isentrope.attention(q, k, k, causal="top_left", query_offset=29, **place)
 
 
 def test_merge_commutes_exactly_and_empty_rows_are_its_identity():

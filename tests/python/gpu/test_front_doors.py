@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 import transformers as hf
+from parted import MASKS, assert_parts_equal_the_whole
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor, init_device_mesh
 from torch.nn.attention.varlen import varlen_attn
@@ -221,3 +222,8 @@ def test_a_mask_without_elements_lies_where_its_rows_do():
         mask = isentrope.hf.row_mask(2, 12, 14, mask_function=function, device=torch.device("cuda"))
     assert isinstance(mask, isentrope.hf.RowMask)
     assert mask.device.type == mask.masks.key_end.device.type == "cuda"
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_merged_parts_equal_the_whole_under_every_mask(mask):
+    assert_parts_equal_the_whole(mask, [10])

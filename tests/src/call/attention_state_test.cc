@@ -136,9 +136,8 @@ AttentionState state_of_keys(const check::Data& data, std::int64_t begin, std::i
   cut(options.attn_mask);
   cut(options.bias);
   options.sinks = {};
-  // Without causal, the last query of a call is at its last key; for a part, query_offset shifts it
-  // there.
-  if (options.mask.causal == Causal::none) options.mask.query_offset += keys - in.q.extents[2];
+  // The last query of the whole call is at its last key; in a part of it, positions are said.
+  if (options.mask.causal != Causal::top_left) options.mask.query_offset += keys - in.q.extents[2];
   options.mask.sequence_keys = options.mask.key_offset + keys;
   options.mask.key_offset += begin;
   return attention_state(in, options);
@@ -176,6 +175,11 @@ TEST(AttentionState, SplittingKeysAnywhereGivesTheWholeCall) {
         "shape=1x2x40x40x16:9 mask=causal:top_left rule=entropy_invariant(base=64)",
         "shape=2x2x3x120x8 mask=left_padding,right_padding rule=logn(train_len=16)",
         "shape=1x2x40x40x16 mask=window=7:3 rule=entropy_invariant(base=32)",
+        "shape=2x2x9x120x8 mask=causal:bottom_right rule=entropy_invariant(base=32)",
+        "shape=2x2x9x120x8 mask=causal:bottom_right,window=40:-1,dilation=3,left_padding",
+        "shape=2x2x9x120x8 mask=causal:bottom_right,chunk=50,right_padding rule=logn(train_len=16)",
+        "shape=2x2x70x120x8 mask=causal:bottom_right,prefix=60,left_padding rule=log_length",
+        "shape=2x2x70x120x8 mask=window=-1:5,prefix=60 rule=log_length",
         "shape=1x2x30x70x16 mask=causal:top_left,window=20:0,offset=40:3 "
         "rule=entropy_invariant(base=32)",
         "shape=1x2x20x90x16 bias=1 admitted=1 cap=5", "shape=1x3x9x33x16 sink=1 lambda=1",

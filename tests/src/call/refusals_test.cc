@@ -90,6 +90,13 @@ const std::vector<Refusal>& refusals_of_masks() {
          call.options.mask.key_offset = 2;
          call.options.mask.sequence_keys = 5;
        }},
+      {"[attention] query_offset must leave the 3 queries within the 10 keys of the sequence under "
+       "bottom_right; got 8",
+       [](Call& call) {
+         call.options.mask.causal = Causal::bottom_right;
+         call.options.mask.sequence_keys = 10;
+         call.options.mask.query_offset = 8;
+       }},
       {"[attention] prefix_keys must be absent with dilation, which would leave a gap in a row's "
        "keys; got dilation = 2",
        [](Call& call) {

@@ -56,8 +56,8 @@ def row_view(
     first_query, span_queries, first_key, span_keys = span_of(
         query, cu_seqlens_q, cu_seqlens_k, documents, queries, keys, DOCUMENTS
     )
-    # The last query is at the last key, except with top_left, or without causal in part of a sequence.
-    meets = (causal == 2) | ((causal == 0) & (sequence_keys == 0))
+    # The last query is at the last key, except with top_left and in a part of a sequence.
+    meets = (causal != 1) & (sequence_keys == 0)
     shift = tl.where(meets, span_keys - span_queries, 0)
     position = query - first_query + query_offset + shift
     total = tl.where(sequence_keys > 0, sequence_keys, key_offset + span_keys)
