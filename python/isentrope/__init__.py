@@ -15,7 +15,6 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from isentrope import _moved as _moved
 from isentrope._core.after_import import after_import as _after_import
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import isentrope
 
 # From the bottom up. A folder covers its modules, unless they have a line of their own.
 LAYERS = (
-    ("_core.after_import", "_core.files", "_core.libraries", "_core.library", "_core.values", "_moved"),
+    ("_core.after_import", "_core.files", "_core.libraries", "_core.library", "_core.values"),
     ("rules", "statistics"),
     ("_core",),
     ("states",),
