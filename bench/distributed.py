@@ -26,9 +26,11 @@ from cost_model import Machine, Work
 
 import isentrope
 from isentrope import distributed
-from isentrope._core.files import write_text
 from isentrope.commands.doctor import processor_name
 from isentrope.distributed import ring
+
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))
+from json_rows import write_rows  # noqa: E402
 
 CORES = len(os.sched_getaffinity(0))
 WAYS = [("ring", "contiguous"), ("ring", "zigzag"), ("all_gather", "zigzag"), ("all_to_all", "contiguous")]
@@ -237,7 +239,7 @@ def main():
         rows += rows_of(ranks, runs[ranks][0], one_process, single, rates, work)
     rates["flops"] = (1 + cost_model.BACKWARD) * cost_model.flops(work) / single
     result = {"cpu": processor_name(), "cores": CORES, "load_before": load, "work": work._asdict(), "rates": rates, "rows": rows}
-    write_text(arguments.output, json.dumps(result, indent=1) + "\n")
+    write_rows(arguments.output, result, 2)
     print(table(result))
     print(f"\n{machine_of(result)} {arguments.output}", file=sys.stderr)
 

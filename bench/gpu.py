@@ -9,7 +9,6 @@ The systems alternate, repetition by repetition, after WARM seconds that warm th
 
 import argparse
 import datetime
-import json
 import os
 import statistics
 import subprocess
@@ -23,12 +22,13 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))
 import isentrope.gpu  # noqa: E402, after it is decided who interprets
 from errors import error_of, gradient_error_of  # noqa: E402
 from gpu_carried_work import CALLS, PAGED, TINY_SHAPES  # noqa: E402
 from gpu_systems import Isentrope, all_systems, small_systems  # noqa: E402
-from isentrope._core.files import write_text  # noqa: E402
 from isentrope.gpu.interpreter import speed_up  # noqa: E402
+from json_rows import write_rows  # noqa: E402
 from work import Work, square  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -256,7 +256,7 @@ def main():
     for name, why in notes.items():
         print(f"without {name}: {why}")
     arguments.output.mkdir(parents=True, exist_ok=True)
-    write_text(arguments.output / "bench.json", json.dumps(result_of(limit, rows, notes) | {"calls": calls}, indent=1) + "\n")
+    write_rows(arguments.output / "bench.json", result_of(limit, rows, notes) | {"calls": calls}, 4)
     if arguments.program:
         subprocess.run([str(arguments.program), "report", str(arguments.output / "bench.json")], check=True)
     print(f"wrote {arguments.output}/bench.json")

@@ -14,8 +14,7 @@ from typing import Any
 
 import gpu
 import torch
-
-from isentrope._core.files import write_text
+from json_rows import write_rows
 
 
 def versions() -> dict[str, str]:
@@ -114,4 +113,4 @@ class Run:
         record |= {"checks": {"outcomes": dict(outcomes), "failed": self.failed(), "verdicts": self.verdicts}}
         record |= {"calls": self.calls, "decode": self.decoded, "state": {"limit": self.limit}, "versions": versions()}
         record |= {"seconds": round(self.earlier + time.monotonic() - self.began, 1)}
-        write_text(self.output / "bench.json", json.dumps(record, indent=1) + "\n")
+        write_rows(self.output / "bench.json", record, 4)

@@ -11,7 +11,6 @@ torch's scaled_dot_product_attention, runs on the CPU with its arithmetic and wi
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -34,11 +33,13 @@ from triton.runtime.jit import JITFunction
 
 import isentrope
 from isentrope._core.call import call_of
-from isentrope._core.files import write_text
 from isentrope._core.library import LSE, SUPPORT
 from isentrope.gpu import ahead, dispatch, launch, operators, plan, prepared
 from isentrope.gpu.operands import Operands
 from isentrope.statistics import ALL
+
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))
+from json_rows import write_rows  # noqa: E402
 
 HEADS, DIM = 8, 64
 PUBLIC_KEYS = (1, 1024)
@@ -237,7 +238,7 @@ def main() -> None:
             print(f"a layer's call in decoding with a cache that grows, {layers} layers: {us}")
     if arguments.json:
         record = {"public functions": public, "rows": rows, "layer's call with a growing cache, by layers": growing}
-        write_text(arguments.json, json.dumps(record, indent=1) + "\n")
+        write_rows(arguments.json, record, 2)
 
 
 if __name__ == "__main__":

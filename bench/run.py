@@ -16,6 +16,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))
+from json_rows import write_rows  # noqa: E402
+
 HERE = Path(__file__).parent
 ISENTROPE = "isentrope"
 ZENTORCH = "zentorch==2.14.0.1"
@@ -63,14 +66,6 @@ def watched_step(python, arguments):
     package = os.environ | {"PYTHONPATH": str(arguments.package)}
     print("training steps, watched and not", file=sys.stderr)
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=package).stdout)
-
-
-def write(python, arguments, text):
-    """Writes bench.json atomically with the package, which this interpreter may not be able to import."""
-    statement = "import sys, pathlib; from isentrope._core.files import write_text; "
-    statement += "write_text(pathlib.Path(sys.argv[1]), sys.stdin.read())"
-    command = [str(python), "-c", statement, str(arguments.output / "bench.json")]
-    subprocess.run(command, input=text, text=True, check=True, env=os.environ | {"PYTHONPATH": str(arguments.package)})
 
 
 def add_rates(run, limits):
@@ -146,7 +141,7 @@ def main():
     result["training_step"] = {key: result[key] for key in ("machine", "date")} | watched_step(python, arguments)
     print_table(result)
     arguments.output.mkdir(parents=True, exist_ok=True)
-    write(python, arguments, json.dumps(result, indent=1) + "\n")
+    write_rows(arguments.output / "bench.json", result, 4)
     subprocess.run([str(arguments.program), "report", str(arguments.output / "bench.json")], check=True)
     print(f"\nwrote {arguments.output}/bench.json and report.html")
 

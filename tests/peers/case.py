@@ -11,6 +11,9 @@ from pathlib import Path
 
 import torch
 
+sys.path.append(str(Path(__file__).parents[2] / "scripts"))
+from json_rows import write_rows  # noqa: E402
+
 
 @dataclasses.dataclass
 class Case:
@@ -27,7 +30,7 @@ def record(path: Path, counts: dict) -> None:
     """Writes the counts of one judge into a record, replacing its older ones."""
     entries = json.loads(path.read_text()) if path.exists() else []
     by_name = {entry["name"]: entry for entry in entries} | {counts["name"]: counts}
-    path.write_text(json.dumps(list(by_name.values()), indent=1) + "\n")
+    write_rows(path, list(by_name.values()), 1)
 
 
 def pip(*arguments: str | Path) -> None:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[3] / "scripts")]
 SECONDS = 120
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # some default configurations ask the hub, which answers after minutes
 
@@ -60,6 +60,7 @@ def sweep(names: list[str], record: dict[str, Any], save: Any, jobs: int) -> Non
 
 def main() -> int:
     from transformers import __version__
+    from json_rows import write_rows
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -72,7 +73,7 @@ def main() -> int:
 
     def save() -> None:
         everything[__version__] = dict(sorted(record.items()))
-        options.record.write_text(json.dumps(everything, indent=1) + "\n")
+        write_rows(options.record, everything, 2)
 
     sweep(options.only or [name for name in CONFIG_MAPPING if name not in record], record, save, options.jobs)
     counts = Counter(verdict["verdict"] for verdict in record.values())
