@@ -10,6 +10,7 @@ Unobserved calls of q, k, v, a rule and a causal mask use neither: `plain.py` ha
 
 from __future__ import annotations
 
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from isentrope._core.call import SHARED, TENSORS, Call
 from isentrope._core.library import BITS, CHECKED, LSE, OPS, SUPPORT, checked
-from isentrope._core.vmap import one_by_one
+from isentrope._core.vmap import call_batched, names_of
 from isentrope.statistics import with_needs
 
 FORWARD_MODE = "[attention] forward-mode derivatives are not implemented; use reverse mode"
@@ -120,10 +121,6 @@ torch.library.register_autograd("isentrope::attention_backward", no_second_order
 class _Transformable(torch.autograd.Function):
     """Raises an error in torch.func and forward mode, where a derivative would silently be zero."""
 
-    @classmethod
-    def vmap(cls, info: Any, in_dims: tuple, *args: Any) -> tuple:
-        return one_by_one(cls.apply)(info, in_dims, *args)
-
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> None:
         raise NotImplementedError(FORWARD_MODE)
@@ -149,6 +146,12 @@ class Differentiable(_Transformable):
             return (None,) * 7
         return *_six_gradients(ctx, d_output, d_statistics, ctx.needs_input_grad[3:6]), None
 
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, *args: Any) -> tuple:
+        results = chain(("output", "statistics"), repeat("support"))
+        apply = lambda *arguments: Differentiable.apply(*_with_gradients(arguments), arguments)  # noqa: E731
+        return call_batched(apply, (*Call._fields, "wanted"), results, info.batch_size, in_dims[-1], args[-1])
+
 
 # Skips the checks for torch.func in Function.apply, which is not active here.
 _apply = super(torch.autograd.Function, Differentiable).apply
@@ -171,3 +174,8 @@ class _TransformableBackward(_Transformable):
         pass
 
     backward = staticmethod(no_second_order)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, *args: Any) -> tuple:
+        apply, (names, results) = _TransformableBackward.apply, names_of(OPS.attention_backward.default)
+        return call_batched(apply, names, results, info.batch_size, in_dims, args)

@@ -8,23 +8,19 @@ from typing import Any
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
+from isentrope._core.axes import TENSOR_AXES
 from isentrope._core.call import TENSORS, Call
-from isentrope._core.library import AXES, CHECKED, OPS, SUPPORT
+from isentrope._core.library import CHECKED, OPS, SUPPORT
 
 KEEP = Replicate()
 Places = dict[str, Any]
 """By name, of every tensor that the schemas have."""
-_AXES = AXES | {  # dimensions of tensors besides the operators' common arguments
-    **dict.fromkeys(("q", "k", "v", "output", "d_output"), ["batch", "heads"]),
-    **dict.fromkeys(("statistics", "d_statistics"), ["statistic", "batch", "heads"]),
-    **dict.fromkeys(("block_table", "seqused_k"), ["batch"]),
-}
 _TENSORS = (*Call._fields[:TENSORS], "output", "d_output", "statistics", "d_statistics", "block_table", "seqused_k")
 
 
 def _placements_along(axis: str) -> Places:
     """Returns placements sharded along the axis, for tensors that have it."""
-    return {name: Shard(_AXES[name].index(axis)) if axis in _AXES[name] else KEEP for name in _TENSORS}
+    return {name: Shard(TENSOR_AXES[name].index(axis)) if axis in TENSOR_AXES[name] else KEEP for name in _TENSORS}
 
 
 WHOLE, BY_BATCH, BY_HEAD = (_placements_along(axis) for axis in ("", "batch", "heads"))

@@ -1,31 +1,104 @@
-"""Batching of the operators, for torch.func.vmap."""
+"""Batching of the operators, for torch.func.vmap.
+
+A mapped axis becomes a part of the batch. Sinks and their gradients have no batch, so if they differ between samples it
+becomes a part of the heads. The remaining calls are a loop: those with dropout, whose mask counts batches and heads, and
+those whose documents, page caches or compiled numbers differ between samples.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from isentrope._core.library import OPS
+from isentrope._core.axes import TENSOR_AXES
+from isentrope._core.library import CHECKED, OPS
+
+# Dimensions of the arguments and results of operators that are no calls.
+_AXES = TENSOR_AXES | dict.fromkeys(("rows", "codes", "scales"), ["batch"]) | {"": ["batch", "heads"]}
+# The pages of a sequence may be anywhere in a cache.
+_CACHE = ("k", "v", "k_scale", "v_scale")
 
 
-def one_by_one(operator: Any) -> Any:
-    """Returns a batching rule that calls the operator once for each sample, because a call is long enough."""
+def call_batched(
+    operator: Callable[..., Any], names: Sequence[str], results: Iterable[str], count: int, dims: Sequence[Any], args: Sequence[Any]
+) -> tuple[tuple, tuple]:
+    """Computes `count` samples in one call where the arguments allow it, and returns the results with their mapped axes.
 
-    def rule(info: Any, in_dims: tuple, *args: Any) -> tuple:
-        def sample(index: int, values: Any = args, dims: Any = in_dims) -> Any:
-            if isinstance(values, tuple):
-                return tuple(sample(index, *pair) for pair in zip(values, dims, strict=True))
-            return values if dims is None else values.select(dims, index)
+    names, results: names of the arguments and, as far as they are known, of the results. dims: mapped axis of each argument.
+    """
+    arguments = dict(zip(names, args, strict=True))
+    mapped = [name for name, dim in zip(names, dims) if dim is not None]
+    axis = _axis_for(arguments, mapped)
+    if axis is None:
+        return _one_by_one(operator, count, dims, args)
+    found = operator(*(_with_samples(x, name, axis, dim, count) for (name, x), dim in zip(arguments.items(), dims)))
+    single = isinstance(found, Tensor)
+    pairs = [_split(x, name, axis, count) for name, x in zip(results, (found,) if single else found)]
+    tensors, places = zip(*pairs)
+    return (tensors[0], places[0]) if single else (tensors, places)
 
-        results = [operator(*sample(index)) for index in range(info.batch_size)]
-        if isinstance(results[0], Tensor):
-            return torch.stack(results), 0
-        return tuple(torch.stack(column) for column in zip(*results)), (0,) * len(results[0])
 
-    return rule
+def _axis_for(arguments: dict[str, Any], mapped: list[str]) -> str | None:
+    """Returns the axis that the mapped ones become a part of; None if there is none."""
+    paged = "block_table" in arguments
+    axes = {name: [] if paged and name in _CACHE else _AXES.get(name, []) for name in mapped}
+    if arguments.get("dropout_p", 0) > 0:
+        return None
+    if all("batch" in x for x in axes.values()) and not arguments.get("wants_sinks", False):
+        return "batch"
+    if paged or not all("heads" in x for x in axes.values()):
+        return None
+    return "heads" if CHECKED.rule_heads(arguments["rule"]) == 1 else None
+
+
+def _with_samples(x: Any, name: str, axis: str, dim: int | None, count: int) -> Any:
+    """Returns an argument whose axis consists of that of every sample, if it has the axis."""
+    axes = _AXES.get(name, [])
+    if not isinstance(x, Tensor) or axis not in axes:
+        return x
+    at = axes.index(axis)
+    x = x.unsqueeze(at).expand(*x.shape[:at], count, *x.shape[at:]) if dim is None else x.movedim(dim, at)
+    shape = (*x.shape[:at], count * x.shape[at + 1], *x.shape[at + 2 :])
+    # Repeated elements, as in broadcast masks, are not copied.
+    for other in range(x.dim()):
+        if other not in (at, at + 1) and x.stride(other) == 0 and x.shape[other] > 1:
+            x = x.narrow(other, 0, 1)
+    return x.flatten(at, at + 1).expand(shape)
+
+
+def _split(x: Tensor, name: str, axis: str, count: int) -> tuple[Tensor, int | None]:
+    """Returns a result with an axis of samples, and its place."""
+    if x.shape == (0,):  # a result that was not requested
+        return x, None
+    at = _AXES[name].index(axis)
+    return x.unflatten(at, (count, x.shape[at] // count)), at
+
+
+def _one_by_one(operator: Callable[..., Any], count: int, dims: Sequence[Any], args: Sequence[Any]) -> tuple[Any, Any]:
+    results = [
+        operator(*(x if dim is None else x.select(dim, index) for x, dim in zip(args, dims))) for index in range(count)
+    ]
+    if isinstance(results[0], Tensor):
+        return torch.stack(results), 0
+    return tuple(torch.stack(column) for column in zip(*results)), (0,) * len(results[0])
+
+
+def names_of(operator: Any) -> tuple[list[str], list[str]]:
+    """Returns the names of an operator's arguments and results."""
+    schema = operator._schema
+    return [argument.name for argument in schema.arguments], [result.name or "" for result in schema.returns]
+
+
+def _register(name: str) -> None:
+    operator = getattr(OPS, name).default
+    names, results = names_of(operator)
+    torch.library.register_vmap(
+        f"isentrope::{name}", lambda info, dims, *args: call_batched(operator, names, results, info.batch_size, dims, args)
+    )
 
 
 for _name in ("attention", "attention_backward", "decode", "decode_codes", "quantize", "row_lengths"):
-    torch.library.register_vmap(f"isentrope::{_name}", one_by_one(getattr(OPS, _name).default))
+    _register(_name)

@@ -110,29 +110,6 @@ def test_export_with_a_dynamic_length():
         torch.testing.assert_close(a, b)
 
 
-def test_vmap_is_a_loop():
-    q, k = torch.randn(3, B, H, S, D), torch.randn(B, 3, KV, K, D)
-    got = torch.vmap(lambda q, k: both(q, k, k), in_dims=(0, 1))(q, k)
-    want = [both(q[i], k[:, i], k[:, i]) for i in range(3)]
-    for a, b in zip(got, zip(*want)):
-        torch.testing.assert_close(a, torch.stack(b))
-
-
-def test_gradients_of_each_sample():
-    q, k, v = torch.randn(3, B, H, S, D), *tensors()[1:]
-    sinks = torch.randn(H)
-
-    def loss(q, sinks):
-        output, s = isentrope.attention(q, k, v, sinks=sinks, return_stats=("entropy",))
-        return output.square().sum() + s.entropy.sum()
-
-    got = torch.vmap(torch.func.grad(loss, argnums=(0, 1)), in_dims=(0, None))(q, sinks)
-    for i in range(3):
-        leaves = q[i].clone().requires_grad_(), sinks.clone().requires_grad_()
-        for a, b in zip(torch.autograd.grad(loss(*leaves), leaves), got):
-            torch.testing.assert_close(b[i], a)
-
-
 def test_forward_mode_is_an_error_and_not_zero():
     q, k, v = tensors()
     with pytest.raises(NotImplementedError, match="forward-mode"):
