@@ -121,6 +121,17 @@ using namespace isentrope::c_api;
 
 namespace {
 
+// Returns the caller's array as a member of the options; nothing if it is not given.
+template <typename Array>
+Array array_as(const char* function, const char* name, const isentrope_array& array) {
+  if constexpr (std::is_same_v<Array, ConstTensor>) {
+    return tensor_of(function, name, array);
+  } else {
+    using T = std::remove_pointer_t<decltype(Array::data)>;
+    return view_of<T, std::tuple_size_v<decltype(Array::extents)>>(function, name, array);
+  }
+}
+
 // Calls assign(name, member) for the argument of that name, if it is of a kind that assign takes.
 template <typename Assign>
 void set_argument(const char* function, isentrope_options* options, const char* name,
@@ -128,15 +139,15 @@ void set_argument(const char* function, isentrope_options* options, const char* 
   const std::string_view wanted = &required(function, "name", name);
   std::string names;
   bool found = false;
-  for_each_argument(required(function, "options", options).options,
-                    [&]<typename Member>(const char* known, Member& member) {
-                      if constexpr (std::is_invocable_v<Assign, const char*, Member&>) {
-                        names += (names.empty() ? "" : ", ") + std::string(known);
-                        if (wanted != known) return;
-                        assign(known, member);
-                        found = true;
-                      }
-                    });
+  for_each_host_argument(required(function, "options", options).options,
+                         [&]<typename Member>(const char* known, Member& member) {
+                           if constexpr (std::is_invocable_v<Assign, const char*, Member&>) {
+                             names += (names.empty() ? "" : ", ") + std::string(known);
+                             if (wanted != known) return;
+                             assign(known, member);
+                             found = true;
+                           }
+                         });
   if (!found) fail(function, "name", "be one of " + names, '"' + std::string(wanted) + '"');
 }
 
@@ -186,7 +197,9 @@ isentrope_status isentrope_options_set_integer(isentrope_options* options, const
                                                int64_t value) {
   return guarded([&] {
     set_argument("isentrope_options_set_integer", options, name,
-                 [&](const char*, std::int64_t& member) { member = value; });
+                 [&]<typename Member>(const char*, Member& member)
+                   requires(std::is_same_v<Member, std::int64_t> || std::is_same_v<Member, bool>)
+                 { member = static_cast<Member>(value); });
   });
 }
 
@@ -194,11 +207,12 @@ isentrope_status isentrope_options_set_array(isentrope_options* options, const c
                                              const isentrope_array* array) {
   return guarded([&] {
     constexpr const char* kFunction = "isentrope_options_set_array";
-    set_argument(kFunction, options, name,
-                 [&]<typename T, std::size_t Rank>(const char* known, View<T, Rank>& member) {
-                   member = array == nullptr ? View<T, Rank>{}
-                                             : view_of<T, Rank>(kFunction, known, *array);
-                 });
+    const isentrope_array given = array == nullptr ? isentrope_array{} : *array;
+    set_argument(
+        kFunction, options, name,
+        [&]<typename Array>(const char* known, Array& member)
+          requires requires { member.strides; }
+        { member = array_as<Array>(kFunction, known, given); });
   });
 }
 

@@ -38,7 +38,7 @@ inline AttentionOutput batch_of(const AttentionOutput& whole, std::int64_t batch
 inline AttentionOptions batch_of(const AttentionOptions& whole, std::int64_t batch) {
   AttentionOptions result = whole;
   result.attn_mask = batch_of(whole.attn_mask, batch);
-  result.bias = batch_of(whole.bias, batch);
+  result.bias = batch_of_numbers(whole.bias, batch);
   result.lambda = batch_of(whole.lambda, batch);
   for (const MaskList& part : kMaskLists) {
     if (part.by_batch) result.mask.*part.member = batch_of(whole.mask.*part.member, batch);

@@ -7,6 +7,7 @@
 #include "bindings/torch/operators.h"
 #include "bindings/torch/threads.h"
 #include "src/call/arguments.h"
+#include "src/call/checks.h"
 
 namespace isentrope::stable {
 namespace {
@@ -16,6 +17,7 @@ template <typename T, std::size_t Rank>
 const char* schema_type(const View<T, Rank>&) {
   return "Tensor?";
 }
+const char* schema_type(const ConstTensor&) { return "Tensor?"; }
 const char* schema_type(const ScaleRule&) { return "str"; }
 const char* schema_type(Causal) { return "int"; }
 const char* schema_type(std::int64_t) { return "SymInt"; }  // torch.compile may not know its value
@@ -27,6 +29,7 @@ template <typename T, std::size_t Rank>
 TorchTensor take(Arguments& from, const View<T, Rank>&) {
   return from.optional_tensor();
 }
+TorchTensor take(Arguments& from, const ConstTensor&) { return from.optional_tensor(); }
 TorchText take(Arguments& from, const ScaleRule&) { return from.text(); }
 std::int64_t take(Arguments& from, Causal) { return from.integer(); }
 std::int64_t take(Arguments& from, std::int64_t) { return from.integer(); }
@@ -39,6 +42,15 @@ void assign(View<const T, Rank>& to, const TorchTensor& tensor, std::string_view
   // An address for empty tensors, because a view without one means that the argument is missing.
   static constexpr T kNothing{};
   if (tensor && !to) to.data = &kNothing;
+}
+void assign(ConstTensor& to, const TorchTensor& tensor, std::string_view name) {
+  static constexpr float kNothing{};
+  to = number_view(name_in_python(name).c_str(), tensor);
+  if (tensor && !to) to.data = &kNothing;
+}
+void assign_shape(ConstTensor& to, const TorchTensor& tensor, std::string_view name) {
+  const auto view = view_of<double, 4>(name_in_python(name).c_str(), tensor);
+  to = {view.data, DType::f32, view.extents, view.strides};
 }
 template <std::size_t Rank>
 void assign_shape(View<const float, Rank>& to, const TorchTensor& tensor, std::string_view name) {
@@ -59,6 +71,7 @@ template <typename T, std::size_t Rank>
 nlohmann::json default_of(const View<T, Rank>&) {
   return nullptr;
 }
+nlohmann::json default_of(const ConstTensor&) { return nullptr; }
 nlohmann::json default_of(const ScaleRule& rule) { return rule.text(); }
 nlohmann::json default_of(Causal causal) { return static_cast<std::int64_t>(causal); }
 nlohmann::json default_of(std::int64_t number) { return number; }
@@ -72,10 +85,12 @@ const AttentionOptions& types() {
 }
 
 // Returns the dimensions of an argument; none for a number.
+constexpr std::array kPairs = {"batch", "heads", "queries", "keys"};
 template <typename T>
 nlohmann::json axes_of(const View<T, 4>&, std::string_view) {
-  return {"batch", "heads", "queries", "keys"};
+  return kPairs;
 }
+nlohmann::json axes_of(const ConstTensor&, std::string_view) { return kPairs; }
 template <typename T>
 nlohmann::json axes_of(const View<T, 3>&, std::string_view) {
   return {"batch", "heads", "queries"};
@@ -109,6 +124,13 @@ Causal causal_of(std::int64_t number) {
   return static_cast<Causal>(number);
 }
 
+AttentionInput input_of(const TorchTensor& q, const TorchTensor& k, const TorchTensor& v) {
+  const AttentionInput in{number_view("q", q), number_view("k", k), number_view("v", v)};
+  // The operator takes an f32 q over 16-bit keys too. PyTorch's attention does not, nor do GPUs.
+  Checks("attention").type("k", in.k.type, in.q.type, "q is");
+  return in;
+}
+
 CallArguments::CallArguments(Arguments& from)
     : q(from.tensor()),
       k(from.tensor()),
@@ -121,9 +143,7 @@ CallArguments::CallArguments(Arguments& from)
   });
 }
 
-AttentionInput CallArguments::input() const {
-  return {number_view("q", q), number_view("k", k), number_view("v", v)};
-}
+AttentionInput CallArguments::input() const { return input_of(q, k, v); }
 
 reference::Input CallArguments::input_in_float64() const {
   reference::Input input{view_of<double, 4>("q", q), view_of<double, 4>("k", k),

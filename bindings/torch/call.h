@@ -36,6 +36,10 @@ class CallArguments {
   TorchTensor compiled_scale_, compiled_soft_cap_;
 };
 
+// Returns views of q, k and v, which must have one type.
+[[nodiscard]] AttentionInput input_of(const TorchTensor& q, const TorchTensor& k,
+                                      const TorchTensor& v);
+
 // Converts the schema's number.
 [[nodiscard]] Causal causal_of(std::int64_t number);
 

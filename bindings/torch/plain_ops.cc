@@ -26,9 +26,7 @@ class PlainCall {
         rule_(from.text()),
         causal_(from.integer()) {}
 
-  [[nodiscard]] AttentionInput input() const {
-    return {number_view("q", q), number_view("k", k), number_view("v", v)};
-  }
+  [[nodiscard]] AttentionInput input() const { return input_of(q, k, v); }
 
   // Valid until the next call on this thread. Options of the last rule are cached, because
   // consecutive calls use the same.

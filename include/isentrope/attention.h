@@ -9,9 +9,10 @@
 //   v        [batch, kv_heads, keys, value_dim]    kv_heads divides heads
 //   output   [batch, heads, queries, value_dim]
 //
-// Query head h reads key head h / (heads / kv_heads). Strides are arbitrary. q, k and v are all
-// f32, bf16 or f16, or k and v are 8-bit codes. Row statistics are f32 [batch, heads, queries], in
-// nats.
+// Query head h reads key head h / (heads / kv_heads). Strides are arbitrary. k and v are f32, bf16,
+// f16 or 8-bit codes. q is of their type, f32, or with codes any of the three. Products of bf16
+// round an f32 q to bf16 as they pack it; others take it as it is. Row statistics are f32
+// [batch, heads, queries], in nats.
 //
 // A row that sees no key has output 0 and no gradient. NaN in a key or value makes the rows that
 // see it NaN and leaves all other rows as they were. docs/semantics.md lists every edge case.
@@ -61,10 +62,14 @@ struct AttentionOptions {
   float soft_cap = 0;  // finite and > 0 (Gemma 2), or 0 for none
 
   // Boolean mask and additive bias, [batch, heads, queries, keys], with any strides, also 0. A key
-  // is hidden where `attn_mask` is 0; hidden keys do not count in n. A bias of -inf removes a key
-  // from the support but not from n.
+  // is hidden where `attn_mask` is 0; hidden keys do not count in n. The bias is f32, bf16 or f16.
+  // A bias of -inf removes a key from the support, and from n if `bias_hides`.
   View<const std::uint8_t, 4> attn_mask{};
-  View<const float, 4> bias{};
+  ConstTensor bias{};
+  bool bias_hides = false;
+
+  // Slopes of ALiBi, [heads]: factors of the bias, whose -inf stays. Only with a bias.
+  View<const float, 1> bias_slopes{};
 
   // Attention sinks, [heads] (gpt-oss): the logit of an extra key without a value, which every row
   // with keys sees. A sink only takes weight from the output: the statistics, lse among them, are
@@ -87,7 +92,7 @@ struct AttentionOptions {
 
 // Arrays that the forward pass writes. None may overlap another array or itself.
 struct AttentionOutput {
-  Tensor output{};             // [batch, heads, queries, value_dim], f32 or of the input's type
+  Tensor output{};             // [batch, heads, queries, value_dim], f32 or of q's type
   RowStatistics statistics{};  // those without data are not computed
 };
 
@@ -112,7 +117,7 @@ struct AttentionGradientInput {
 };
 
 // Arrays that the backward pass writes, with the shapes of their inputs. dq, dk and dv are
-// required, f32 or of the input's type. The other gradients are computed if they have data.
+// required, f32 or of their input's type. The other gradients are computed if they have data.
 struct AttentionGradients {
   Tensor dq{}, dk{}, dv{};
   View<float, 4>

@@ -100,6 +100,7 @@ ISENTROPE_API isentrope_status isentrope_options_set_causal(isentrope_options* o
  *                                             first key that is not padding; 0: no chunks
  *   query_offset, key_offset, sequence_keys   positions of this call's queries and keys in the sequence;
  *                                             sequence_keys = 0: the sequence ends with them
+ *   bias_hides                                1: keys with a bias of -inf do not count in n; 0: they do
  */
 ISENTROPE_API isentrope_status isentrope_options_set_integer(isentrope_options* options,
                                                              const char* name, int64_t value);
@@ -112,7 +113,8 @@ ISENTROPE_API isentrope_status isentrope_options_set_integer(isentrope_options* 
  *                                see, causal or not; not with window_left, dilation or chunk_size
  *   cu_seqlens_q, cu_seqlens_k   I64 [documents + 1]: the beginnings of packed documents; both or neither
  *   attn_mask                    U8 [batch, heads, queries, keys]: 0 hides a key; strides of 0 broadcast
- *   bias                         F32 [batch, heads, queries, keys]; strides of 0 broadcast
+ *   bias                         F32, BF16 or F16 [batch, heads, queries, keys]; strides of 0 broadcast
+ *   bias_slopes                  F32 [heads]: factors of the bias (ALiBi); only with a bias
  *   sinks                        F32 [heads]: logits of keys without values
  *   lambda                       F32 [batch, heads, queries]: softmax scales, instead of the rule
  */
@@ -169,7 +171,7 @@ typedef struct isentrope_statistics {
 /* Arrays of a forward pass. */
 typedef struct isentrope_forward_call {
   size_t struct_size;
-  isentrope_array q, k, v; /* *; all F32, BF16 or F16; or k and v I8 */
+  isentrope_array q, k, v; /* *; all F32, BF16 or F16; or q F32; or k and v I8 */
   /* I32 [batch, pages of a sequence]: k and v are pages of a cache, and paged_keys is the length of
    * the longest sequence. */
   isentrope_array block_table;

@@ -68,6 +68,10 @@ struct ConstTensor {
   ConstTensor(const void* address, DType dtype, const std::array<std::int64_t, 4>& shape,
               const std::array<std::int64_t, 4>& steps)
       : data(address), type(dtype), extents(shape), strides(steps) {}
+  template <typename T>
+  ConstTensor(const T* address, const std::array<std::int64_t, 4>& shape,
+              const std::array<std::int64_t, 4>& steps)
+      : data(address), type(kDTypeOf<T>), extents(shape), strides(steps) {}
   ConstTensor(const Tensor& tensor)
       : data(tensor.data), type(tensor.type), extents(tensor.extents), strides(tensor.strides) {}
   template <typename T>
@@ -78,6 +82,10 @@ struct ConstTensor {
         strides(view.strides) {}
 
   explicit operator bool() const { return data != nullptr; }
+
+  // Returns one number as a float. Loops over many should choose the type once instead.
+  [[nodiscard]] float operator()(std::int64_t i0, std::int64_t i1, std::int64_t i2,
+                                 std::int64_t i3) const;
 };
 
 // Widens to float, exactly; NaN and Inf are kept.
@@ -93,6 +101,26 @@ struct ConstTensor {
   const std::uint32_t magnitude =
       rest >= 0x7c00 ? 0x7f800000 | (rest & 0x3ff) << 13 : std::bit_cast<std::uint32_t>(scaled);
   return std::bit_cast<float>(sign | magnitude);
+}
+
+// Returns number `offset` of an array, widened to float.
+[[nodiscard]] inline float float_at(DType type, const void* data, std::int64_t offset) {
+  switch (type) {
+    case DType::f32:
+      return static_cast<const float*>(data)[offset];
+    case DType::bf16:
+      return to_float(static_cast<const BFloat16*>(data)[offset]);
+    case DType::f16:
+      return to_float(static_cast<const Float16*>(data)[offset]);
+    case DType::i8:
+      return static_cast<const std::int8_t*>(data)[offset];
+  }
+  return 0;
+}
+inline float ConstTensor::operator()(std::int64_t i0, std::int64_t i1, std::int64_t i2,
+                                     std::int64_t i3) const {
+  return float_at(type, data,
+                  i0 * strides[0] + i1 * strides[1] + i2 * strides[2] + i3 * strides[3]);
 }
 
 // Rounds to the nearest T, ties to even. NaN stays NaN; numbers too large for T become Inf.

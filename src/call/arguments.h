@@ -25,4 +25,12 @@ void for_each_argument(Options& options, const Visit& visit) {
   visit("dropout_p", options.dropout_p);
 }
 
+// Same, with the arguments that C++ and C have and no other front end.
+template <typename Options, typename Visit>
+void for_each_host_argument(Options& options, const Visit& visit) {
+  for_each_argument(options, visit);
+  visit("bias_slopes", options.bias_slopes);
+  visit("bias_hides", options.bias_hides);
+}
+
 }  // namespace isentrope

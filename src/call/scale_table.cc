@@ -6,15 +6,29 @@ namespace {
 // Work of one task: this many mask lookups, or a sixteenth as many logarithms.
 constexpr std::int64_t kTask = 1 << 16;
 
+// Returns whether the key is hidden by a mask that rules count.
+bool is_hidden(const AttentionOptions& options, std::int64_t batch, std::int64_t head,
+               std::int64_t query, std::int64_t key) {
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  return (options.attn_mask && options.attn_mask(batch, head, query, key) == 0) ||
+         (options.bias_hides && options.bias(batch, head, query, key) == kHidden);
+}
+
+// Returns whether masks that rules count differ along an axis.
+bool differ_along(const AttentionOptions& options, std::size_t axis) {
+  return (options.attn_mask && options.attn_mask.strides[axis] != 0) ||
+         (options.bias_hides && options.bias.strides[axis] != 0);
+}
+
 }  // namespace
 
 RowLength counted_length(const AttentionOptions& options, std::int64_t batch, std::int64_t head,
                          std::int64_t query, std::int64_t queries, std::int64_t keys) {
   RowView row = row_view(options.mask, batch, query, queries, keys);
-  if (!options.attn_mask) return row.length;
+  if (!options.attn_mask && !options.bias_hides) return row.length;
   row.length.visible = 0;
   for (std::int64_t j = row.keys.begin; j < row.keys.end; j += row.keys.stride)
-    row.length.visible += options.attn_mask(batch, head, query, j) != 0;
+    row.length.visible += !is_hidden(options, batch, head, query, j);
   return row.length;
 }
 
@@ -23,16 +37,17 @@ ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options
     : queries_(in.q.extents[2]) {
   const auto [batches, heads, queries, dim] = in.q.extents;
   const ScaleRule& rule = options.rule;
-  const auto& attn_mask = options.attn_mask;
-  counts_keys_ = !options.lambda && attn_mask && rule.reads(LengthSource::visible);
+  counts_keys_ = !options.lambda && (options.attn_mask || options.bias_hides) &&
+                 rule.reads(LengthSource::visible);
   reads_length_ =
       !options.lambda && (rule.reads(LengthSource::visible) || rule.reads(LengthSource::position) ||
                           rule.reads(LengthSource::total));
   if (options.lambda || (reads_length_ && !batches_are_alike(options.mask)) ||
-      (counts_keys_ && attn_mask.strides[0] != 0)) {
+      (counts_keys_ && differ_along(options, 0))) {
     batches_ = batches;
   }
-  if (options.lambda || rule.heads() > 1 || (counts_keys_ && attn_mask.strides[1] != 0)) {
+  if (options.lambda || options.bias_slopes || rule.heads() > 1 ||
+      (counts_keys_ && differ_along(options, 1))) {
     heads_ = heads;
   }
   const std::int64_t rows = batches_ * heads_ * queries;
@@ -68,9 +83,11 @@ void ScaleTable::resolve(const AttentionOptions& options, std::int64_t dim, std:
   const std::int64_t query = row % queries_, head = row / queries_ % heads_,
                      batch = row / queries_ / heads_;
   const auto at = static_cast<std::size_t>(row);
+  const double slope = options.bias_slopes ? options.bias_slopes(head) : 1;
   if (options.lambda) {
     before_cap_[at] = options.lambda(batch, head, query);
-    after_cap_[at] = on_bias_[at] = 1;
+    after_cap_[at] = 1;
+    on_bias_[at] = static_cast<float>(slope);
     return;
   }
   RowLength length{.visible = 1, .position = 0, .total = 1};
@@ -84,7 +101,8 @@ void ScaleTable::resolve(const AttentionOptions& options, std::int64_t dim, std:
   const bool capped = options.soft_cap > 0;
   before_cap_[at] = static_cast<float>(in_float_range(capped ? before : before * after));
   after_cap_[at] = static_cast<float>(in_float_range(capped ? after : 1));
-  on_bias_[at] = static_cast<float>(in_float_range(options.rule.on_bias(length, dim, head)));
+  on_bias_[at] =
+      static_cast<float>(in_float_range(slope * options.rule.on_bias(length, dim, head)));
 }
 
 }  // namespace isentrope

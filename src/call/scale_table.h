@@ -16,7 +16,8 @@ namespace isentrope {
   return std::clamp(scale, -kMost, kMost);
 }
 
-// Returns a row's length for rules. `visible` counts keys that structural and boolean masks leave.
+// Returns a row's length for rules. `visible` counts keys that structural and boolean masks leave,
+// and with bias_hides those whose bias is not -inf.
 [[nodiscard]] RowLength counted_length(const AttentionOptions& options, std::int64_t batch,
                                        std::int64_t head, std::int64_t query, std::int64_t queries,
                                        std::int64_t keys);

@@ -49,8 +49,8 @@ void check_tensors(const Checks& check, const AttentionInput& in) {
   check.shape("v", in.v, Shape<4>{outer, kv_heads, rows, in.v.extents[3]});
   check.not_codes("q", in.q.type);
   const bool are_codes = in.k.type == DType::i8;
-  if (!are_codes) check.type("k", in.k.type, in.q.type, "q is");
-  check.type("v", in.v.type, are_codes ? DType::i8 : in.q.type, are_codes ? "k is" : "q is");
+  if (!are_codes && in.q.type != DType::f32) check.type("k", in.k.type, in.q.type, "q is");
+  check.type("v", in.v.type, in.k.type, "k is");
   check_scales(check, "k_scale", in.k, in.k_scale);
   check_scales(check, "v_scale", in.v, in.v_scale);
 }
@@ -99,6 +99,12 @@ void check_options(const Checks& check, const AttentionInput& in, const Attentio
   }
   check.shape_if_given("attn_mask", options.attn_mask, Shape<4>{batch, heads, queries, keys});
   check.shape_if_given("bias", options.bias, Shape<4>{batch, heads, queries, keys});
+  if (options.bias) check.not_codes("bias", options.bias.type);
+  check.shape_if_given("bias_slopes", options.bias_slopes, Shape<1>{heads});
+  if (!options.bias && options.bias_slopes)
+    check.fail("bias_slopes", "be absent without a bias", "them");
+  if (!options.bias && options.bias_hides)
+    check.fail("bias_hides", "be false without a bias", "true");
   check.shape_if_given("sinks", options.sinks, Shape<1>{heads});
   check.shape_if_given("lambda", options.lambda, Shape<3>{batch, heads, queries});
   const std::int64_t rule_heads = options.rule.heads();
@@ -161,7 +167,7 @@ void add_inputs(ArrayOverlaps& arrays, const AttentionInput& in, const Attention
   arrays.read("block_table", in.pages.block_table);
   arrays.read("k_scale", in.k_scale);
   arrays.read("v_scale", in.v_scale);
-  for_each_argument(options, [&](std::string_view name, const auto& argument) {
+  for_each_host_argument(options, [&](std::string_view name, const auto& argument) {
     if constexpr (requires { argument.strides; }) arrays.read(name, argument);
   });
 }
@@ -183,8 +189,8 @@ void check_gradient_arrays(const Checks& check, const AttentionInput& in,
   check.output("dk", result.dk, in.k.extents);
   check.output("dv", result.dv, in.v.extents);
   check.type_or_f32("dq", result.dq, in.q.type);
-  check.type_or_f32("dk", result.dk, in.q.type);
-  check.type_or_f32("dv", result.dv, in.q.type);
+  check.type_or_f32("dk", result.dk, in.k.type);
+  check.type_or_f32("dv", result.dv, in.k.type);
   check.output_if_given("d_bias", result.d_bias, Shape<4>{batch, heads, queries, in.k.extents[2]});
   check.output_if_given("d_lambda", result.d_lambda, Shape<3>{batch, heads, queries});
   check.output_if_given("d_sinks", result.d_sinks, Shape<1>{heads});

@@ -132,8 +132,8 @@ class ForwardTask {
           rows(round_up(static_cast<std::size_t>(call.input.q.extents[1] / call.plan.kv_heads *
                                                  call.plan.block_rows),
                         kStateRows)),
-          pairs(call.input.q.type),
-          key_pairs(pairs.serves(call.input.q) && pairs.serves(call.input.k)),
+          pairs(call.input.k.type),
+          key_pairs(pairs.serves_queries(call.input.q) && pairs.serves(call.input.k)),
           value_pairs(pairs.serves(call.input.v)),
           key_step(value_pairs ? pairs.key_step() : 4) {}
     std::size_t dim, value_dim, value_columns;
@@ -260,9 +260,10 @@ std::int64_t most_rows_of_streams(const ForwardCall& call) {
     return in.q.extents[2] > 1 || call.dropout ? 0 : std::int64_t{kRegisterRows};
   // Packing fewer keys does not pay: 12 keys in tiles took 1.4 to 1.8 times as long, 100 as long.
   constexpr std::int64_t kWorthPacking = 128;
-  const Pairs pairs(in.q.type);
+  const Pairs pairs(in.k.type);
   std::size_t rows = kRegisterRows;
-  if (in.keys() >= kWorthPacking && pairs.serves(in.q) && pairs.serves(in.k) && pairs.serves(in.v))
+  if (in.keys() >= kWorthPacking && pairs.serves_queries(in.q) && pairs.serves(in.k) &&
+      pairs.serves(in.v))
     rows = HWY_MIN(rows, pairs.kernels().decode_rows - 1);
   return static_cast<std::int64_t>(rows);
 }

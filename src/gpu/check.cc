@@ -16,9 +16,14 @@ class Requirements {
  public:
   Requirements(const char* function, int ordinal) : check_(function), ordinal_(ordinal) {}
 
-  void supported(const AttentionInput& in) const {
+  void supported(const AttentionInput& in, const AttentionOptions& options) const {
     if (in.k.type == DType::i8) {
       check_.fail("k_scale", "be absent on a device: no kernel is compiled for it", "one");
+    }
+    check_.type("k", in.k.type, in.q.type, "q is");
+    if (options.bias) check_.type("bias", options.bias.type, DType::f32, "kernels read it");
+    if (options.bias_slopes || options.bias_hides) {
+      check_.fail("bias_slopes and bias_hides", "be absent on a device", "one");
     }
     for (const std::int64_t count : {in.q.extents[2], in.keys()}) {
       if (count >= kMostRows) {
@@ -94,7 +99,7 @@ void check_forward(const AttentionInput& in, const AttentionOptions& options,
   validate_input("attention", in, options);
   validate_output(in, options, out);
   const Requirements require("attention", ordinal);
-  require.supported(in);
+  require.supported(in, options);
   require.arguments(in, options);
   require.on_device("output", out.output.data);
   require.statistics("", out.statistics);
@@ -105,7 +110,7 @@ void check_backward(const AttentionInput& in, const AttentionOptions& options,
                     int ordinal) {
   validate_gradients(in, options, gradient, result);
   const Requirements require("attention_backward", ordinal);
-  require.supported(in);
+  require.supported(in, options);
   require.arguments(in, options);
   require.on_device("output", gradient.output.data);
   require.on_device("d_output", gradient.d_output.data);

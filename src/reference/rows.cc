@@ -24,20 +24,28 @@ bool is_seen(const Input& in, const AttentionOptions& options, const Row& row, s
   return bias_of(in, options, row, j) != -kInfinity;
 }
 
-// Returns the row's length for rules. A boolean mask covers this call's keys only.
+// Returns whether no mask that rules count hides the key.
+bool is_counted(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
+  if (options.attn_mask && options.attn_mask(row.batch, row.head, row.query, j) == 0) return false;
+  return !options.bias_hides || bias_of(in, options, row, j) != -kInfinity;
+}
+
+// Returns the row's length for rules. Masks of single keys cover this call's keys only.
 RowLength length_of(const Input& in, const AttentionOptions& options, const Row& row,
                     const MaskedRow& mask) {
   RowLength length = mask.length();
-  if (!options.attn_mask) return length;
+  if (!options.attn_mask && !options.bias_hides) return length;
   length.visible = 0;
   for (std::int64_t j = 0; j < in.k.extents[2]; ++j)
-    length.visible += mask.sees(j) && options.attn_mask(row.batch, row.head, row.query, j) != 0;
+    length.visible += mask.sees(j) && is_counted(in, options, row, j);
   return length;
 }
 
 void resolve_scale(const Input& in, const AttentionOptions& options, const MaskedRow& mask,
                    Row& row) {
-  row.after_cap = row.on_bias = 1;
+  const double slope = options.bias_slopes ? options.bias_slopes(row.head) : 1;
+  row.after_cap = 1;
+  row.on_bias = slope;
   if (in.lambda) {
     row.before_cap = in.lambda(row.batch, row.head, row.query);
     return;
@@ -54,7 +62,7 @@ void resolve_scale(const Input& in, const AttentionOptions& options, const Maske
     row.after_cap = 1;
   }
   row.before_cap = in_float_range(row.before_cap);
-  row.on_bias = options.rule.on_bias(length, in.q.extents[3], row.head);
+  row.on_bias = slope * options.rule.on_bias(length, in.q.extents[3], row.head);
 }
 
 Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {

@@ -133,7 +133,7 @@ static void test_bad_options(void) {
   EXPECT_ERROR(isentrope_options_set_array(options, "cu_seqlens_q", &wrong), "[isentrope_options_set_array] cu_seqlens_q must be I64; got I32");
   wrong = isentrope_array_contiguous(support, ISENTROPE_I64, 1, kQueryShape);
   EXPECT_ERROR(isentrope_options_set_array(options, "attn_mask", &wrong), "[isentrope_options_set_array] attn_mask must be U8; got I64");
-  EXPECT_ERROR(isentrope_options_set_array(options, "bias", &wrong), "[isentrope_options_set_array] bias must be F32; got I64");
+  EXPECT_ERROR(isentrope_options_set_array(options, "bias", &wrong), "[isentrope_options_set_array] bias must be F32, BF16 or F16; got I64");
   EXPECT_ERROR(isentrope_options_set_array(options, "sinks", &wrong), "[isentrope_options_set_array] sinks must be F32; got I64");
   EXPECT_ERROR(isentrope_options_set_array(options, "lambda", &wrong), "[isentrope_options_set_array] lambda must be F32; got I64");
   EXPECT(isentrope_options_set_array(options, "window_left", &wrong) == ISENTROPE_BAD_ARGUMENT);

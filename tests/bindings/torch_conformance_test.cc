@@ -22,7 +22,7 @@ bool leaves_bias_alone(const ScaleRule& rule) {
 
 bool torch_can_express(const Problem& p) {
   return p.soft_cap == 0 && !p.sink && p.page_size == 0 && !p.special && p.queries > 0 &&
-         p.keys > 0 && p.batch > 0 && (!p.bias || leaves_bias_alone(p.rule));
+         p.keys > 0 && p.batch > 0 && !p.slopes && (!p.bias || leaves_bias_alone(p.rule));
 }
 
 at::Tensor from(const View<const double, 4>& view) {

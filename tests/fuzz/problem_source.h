@@ -59,6 +59,7 @@ inline void sprinkle(ByteSource& bytes, bool finite_only, check::Data& data) {
                   kNaN = std::numeric_limits<float>::quiet_NaN();
   while (!bytes.empty()) {
     auto& numbers = *bytes.one_of({&data.q, &data.k, &data.v});
+    const DType type = &numbers == &data.q ? data.problem.type : type_of_keys(data.problem);
     const auto at = static_cast<std::size_t>(bytes.up_to(65535));
     float value = bytes.one_of({0.0f, -0.0f, 1e-40f, -1e-38f, 1.0f, -1.0f, 6e4f, -6e4f, 1e12f,
                                 kInfinity, -kInfinity, kNaN});
@@ -66,8 +67,7 @@ inline void sprinkle(ByteSource& bytes, bool finite_only, check::Data& data) {
     // If the heaviest key is dropped, kernels treat remaining weights below 2^-127 as 0. Times
     // values of 1e12, that would exceed the floor of the budgets.
     if (data.problem.dropout > 0 && std::isfinite(value)) value = std::clamp(value, -6e4f, 6e4f);
-    if (!numbers.empty())
-      numbers[at % numbers.size()] = check::rounded_to(data.problem.type, value);
+    if (!numbers.empty()) numbers[at % numbers.size()] = check::rounded_to(type, value);
   }
   data.refresh();
 }

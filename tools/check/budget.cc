@@ -84,6 +84,12 @@ double logit_error(const Problem& p, double magnitude) {
   return gamma(static_cast<double>(p.dim) + (p.soft_cap > 0 || p.bias ? 16 : 4)) * magnitude;
 }
 
+// Error of a logit if q is rounded to the type of the keys.
+double rounding_of_queries(const Problem& p, const Arithmetic& arithmetic, double magnitude) {
+  const bool rounds = p.key_type == DType::bf16 && arithmetic.rounds_queries;
+  return rounds ? unit_of(DType::bf16) * magnitude : 0;
+}
+
 // Whether a gradient follows an output that overflows f16: do.output does, and the row's gradients
 // but dv.
 class Overflows {
@@ -137,6 +143,7 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
       if (asks_for(p, name)) worst.add(name, row, static_cast<double>(values[row]), wanted, budget);
     };
     const double dx = logit_error(p, want.logit_magnitude[row]) +
+                      rounding_of_queries(p, arithmetic, want.logit_magnitude[row]) +
                       (arithmetic.logits.empty() ? 0 : arithmetic.logits[row]);
     const double sums = kExpError + gamma(chain(stats.support));
     const double slope = want.entropy_slope[row], mean = want.mean_below_max[row];
@@ -161,9 +168,10 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     add("lambda", got.lambda, want.lambda[row], 3 * kUnit * std::abs(want.lambda[row]));
     add("support", got.support, static_cast<double>(stats.support), 0);
     const double sink = p.sink ? dx + sums + 4 * kUnit * (1 + std::abs(stats.lse)) : 0;
-    const double rounding = rounding_of(p.type, arithmetic.rounds_f16_weights);
+    const double rounding = rounding_of(type_of_keys(p), arithmetic.rounds_f16_weights);
     // Weights rounded to f16 are scaled by 2^14, so the smallest are off by 2^-39, otherwise 2^-25.
-    const double denormal = p.type == DType::f16 && arithmetic.rounds_f16_weights ? 0x1p-39 : 0;
+    const double denormal =
+        type_of_keys(p) == DType::f16 && arithmetic.rounds_f16_weights ? 0x1p-39 : 0;
     for (std::int64_t c = 0; c < p.value_dim; ++c) {
       const std::size_t at =
           row * static_cast<std::size_t>(p.value_dim) + static_cast<std::size_t>(c);

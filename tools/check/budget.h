@@ -22,6 +22,8 @@ struct Arithmetic {
   // Whether products of f16 round weights, or gradients of logits, to f16. Tensor cores round both;
   // the CPU's AMX-FP16 rounds weights.
   bool rounds_f16_weights = false, rounds_f16_gradients = false;
+  // Whether products round an f32 q to the bf16 of the keys: the CPU's bf16 products do.
+  bool rounds_queries = false;
   // Whether products of equal keys may depend on the tile: any largest may be first. CPU: false.
   bool separates_equal_keys = false;
   // Errors of an 8-bit cache: of each row's logits, and of each output component. Empty: none.

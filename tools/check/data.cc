@@ -65,10 +65,10 @@ void Data::make_special() {
   const auto& palette = kPalettes[problem.seed % kPalettes.size()];
   const std::size_t most = palette.size() > 2 ? 64 : 2;
   for (auto* values : {&q, &k, &v}) {
+    const DType type = values == &q ? problem.type : type_of_keys(problem);
     if (values->empty()) continue;
     for (std::size_t i = random() % (most + 1); i > 0; --i) {
-      (*values)[random() % values->size()] =
-          rounded_to(problem.type, palette[random() % palette.size()]);
+      (*values)[random() % values->size()] = rounded_to(type, palette[random() % palette.size()]);
     }
   }
 }
@@ -76,10 +76,11 @@ void Data::make_special() {
 Data::Data(const Problem& p) : problem(p) {
   std::mt19937 random(p.seed);
   q = normal_floats(p.batch * p.heads * p.queries * p.dim, p.magnitude, p.type, random);
-  k = normal_floats(p.batch * p.kv_heads * p.keys * p.dim, 1, p.type, random);
-  v = normal_floats(p.batch * p.kv_heads * p.keys * p.value_dim, 1, p.type, random);
+  k = normal_floats(p.batch * p.kv_heads * p.keys * p.dim, 1, type_of_keys(p), random);
+  v = normal_floats(p.batch * p.kv_heads * p.keys * p.value_dim, 1, type_of_keys(p), random);
   if (p.special) make_special();
   make_mask();
+  make_bias();
   refresh();
 }
 
@@ -105,7 +106,7 @@ void Data::make_mask() {
       std::fill_n(admitted_.begin() + p.keys, p.keys, std::uint8_t{0});
   }
   if (p.bias) {
-    bias_ = normal_floats(pairs, 1, DType::f32, random);
+    bias_ = normal_floats(pairs, 1, p.bias_type, random);
     for (float& value : bias_) {
       if (random() % 8 == 0) value = -std::numeric_limits<float>::infinity();
     }
@@ -128,6 +129,34 @@ void Data::make_mask() {
     }
     std::shuffle(page_table_.begin(), page_table_.end(), random);
   }
+}
+
+// Rows of an additive mask see a run of keys: all of it, one without a few keys, or one with a
+// finite number. Every fourth row of a head sees a causal run.
+void Data::make_bias() {
+  const Problem& p = problem;
+  std::mt19937 random(p.seed + 99);
+  if (p.additive_mask && p.keys > 0) {
+    constexpr float kHidden = -std::numeric_limits<float>::infinity();
+    std::fill(bias_.begin(), bias_.end(), kHidden);
+    const auto below = [&](std::int64_t count) {
+      return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(count));
+    };
+    for (std::int64_t row = 0; row < p.batch * p.heads * p.queries; ++row) {
+      float* const of_row = bias_.data() + row * p.keys;
+      const std::int64_t begin = row % 4 == 3 ? 0 : below(p.keys);
+      const std::int64_t end =
+          row % 4 == 3 ? std::min(p.keys, row % p.queries + 1) : begin + 1 + below(p.keys - begin);
+      std::fill(of_row + begin, of_row + end, 0.0f);
+      const std::int64_t place = begin + below(end - begin);
+      if (row % 4 == 1) std::fill(of_row + place, of_row + std::min(end, place + 70), kHidden);
+      if (row % 4 == 2) of_row[place] = 0.5f;
+    }
+  }
+  bias16_ = bits16_of(p.bias_type, bias_);
+  bias_.reserve(1);  // the view of an empty bias needs an address
+  bias16_.reserve(1);
+  if (p.slopes) slopes_ = normal_floats(p.heads, 1, DType::f32, random);
 }
 
 void Data::refresh() {
@@ -156,8 +185,8 @@ void Data::refresh() {
     paged_v_ = paged(v, p.value_dim);
   }
   q16_ = bits16_of(p.type, q);
-  k16_ = bits16_of(p.type, p.page_size > 0 ? paged_k_ : k);
-  v16_ = bits16_of(p.type, p.page_size > 0 ? paged_v_ : v);
+  k16_ = bits16_of(type_of_keys(p), p.page_size > 0 ? paged_k_ : k);
+  v16_ = bits16_of(type_of_keys(p), p.page_size > 0 ? paged_v_ : v);
   if (p.cache_group > 0) quantize_cache();
 }
 
@@ -177,10 +206,10 @@ void Data::quantize_cache() {
 }
 
 ConstTensor Data::tensor(const std::vector<float>& floats, const std::vector<std::uint16_t>& bits16,
-                         const std::array<std::int64_t, 4>& shape) const {
+                         DType type, const std::array<std::int64_t, 4>& shape) const {
   const auto view = contiguous_view<const float, 4>(floats.data(), shape);
-  if (problem.type == DType::f32) return view;
-  return {bits16.data(), problem.type, shape, view.strides};
+  if (type == DType::f32) return view;
+  return {bits16.data(), type, shape, view.strides};
 }
 
 AttentionInput Data::input() const {
@@ -201,15 +230,16 @@ AttentionInput Data::input() const {
 AttentionInput Data::input_as_drawn() const {
   const Problem& p = problem;
   AttentionInput in;
-  in.q = tensor(q, q16_, {p.batch, p.heads, p.queries, p.dim});
+  const DType type = type_of_keys(p);
+  in.q = tensor(q, q16_, p.type, {p.batch, p.heads, p.queries, p.dim});
   if (p.page_size == 0) {
-    in.k = tensor(k, k16_, {p.batch, p.kv_heads, p.keys, p.dim});
-    in.v = tensor(v, v16_, {p.batch, p.kv_heads, p.keys, p.value_dim});
+    in.k = tensor(k, k16_, type, {p.batch, p.kv_heads, p.keys, p.dim});
+    in.v = tensor(v, v16_, type, {p.batch, p.kv_heads, p.keys, p.value_dim});
     return in;
   }
   const auto pages = static_cast<std::int64_t>(page_table_.size());
-  in.k = tensor(paged_k_, k16_, {pages, p.kv_heads, p.page_size, p.dim});
-  in.v = tensor(paged_v_, v16_, {pages, p.kv_heads, p.page_size, p.value_dim});
+  in.k = tensor(paged_k_, k16_, type, {pages, p.kv_heads, p.page_size, p.dim});
+  in.v = tensor(paged_v_, v16_, type, {pages, p.kv_heads, p.page_size, p.value_dim});
   in.pages.block_table = contiguous_view<const std::int32_t, 2>(
       page_table_.data(), {p.batch, (p.keys + p.page_size - 1) / p.page_size});
   in.pages.keys = p.keys;
@@ -253,7 +283,9 @@ AttentionOptions Data::options() const {
   const std::array<std::int64_t, 4> pairs = {p.batch, p.heads, p.queries, p.keys};
   if (p.admitted)
     options.attn_mask = contiguous_view<const std::uint8_t, 4>(admitted_.data(), pairs);
-  if (p.bias) options.bias = contiguous_view<const float, 4>(bias_.data(), pairs);
+  if (p.bias) options.bias = tensor(bias_, bias16_, p.bias_type, pairs);
+  options.bias_hides = p.bias_hides;
+  if (p.slopes) options.bias_slopes = contiguous_view<const float, 1>(slopes_.data(), {p.heads});
   if (p.sink) options.sinks = contiguous_view<const float, 1>(sink_.data(), {p.heads});
   if (p.lambda_table) {
     options.lambda = contiguous_view<const float, 3>(lambda_.data(), {p.batch, p.heads, p.queries});

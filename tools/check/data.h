@@ -29,9 +29,10 @@ class Data {
 
  private:
   void make_mask();
+  void make_bias();
   void make_special();
   [[nodiscard]] ConstTensor tensor(const std::vector<float>& floats,
-                                   const std::vector<std::uint16_t>& bits16,
+                                   const std::vector<std::uint16_t>& bits16, DType type,
                                    const std::array<std::int64_t, 4>& shape) const;
   // Keys or values in 8 bits.
   struct Codes {
@@ -40,7 +41,7 @@ class Data {
   };
   void quantize_cache();
 
-  std::vector<std::uint16_t> q16_, k16_, v16_;
+  std::vector<std::uint16_t> q16_, k16_, v16_, bias16_;
   std::vector<double> q64_, k64_, v64_;
   std::vector<float> paged_k_, paged_v_;
   Codes k8_, v8_;
@@ -48,7 +49,7 @@ class Data {
   std::vector<std::int64_t> key_begin_, key_end_, cu_seqlens_q_, cu_seqlens_k_;
   std::array<std::vector<std::int64_t>, kMaskWords.size()> lists_;  // of mask words that have one
   std::vector<std::uint8_t> admitted_;
-  std::vector<float> bias_, sink_, lambda_;
+  std::vector<float> bias_, slopes_, sink_, lambda_;
 };
 
 // Returns standard normal upstream gradients in the problem's type for differentiable results.

@@ -23,11 +23,24 @@ namespace {
 // Message of the last failed call in this thread.
 thread_local std::string last_error;
 
+bool has_host_fields(const Problem& p) {
+  return p.key_type || p.bias_type != DType::f32 || p.slopes || p.bias_hides;
+}
+// Returns the problem without the fields that only this library's C++ has.
+Problem for_others(Problem p) {
+  p.key_type.reset();
+  p.bias_type = DType::f32;
+  p.slopes = p.bias_hides = false;
+  return p;
+}
+
 struct OpenProblem {
   explicit OpenProblem(const Problem& problem) : line(text_of(problem)), judge(problem) {
-    if (problem.cache_group > 0) {
-      throw Error("[check] cache must be absent for the results of other implementations; got " +
-                  line);
+    if (problem.cache_group > 0 || has_host_fields(problem)) {
+      throw Error(
+          "[check] cache, kv, bias_dt, slopes and bias_hides must be absent for the results of "
+          "other implementations; got " +
+          line);
     }
   }
 
@@ -66,7 +79,7 @@ Description find_input(const OpenProblem& open, const std::string& name) {
     if (name == part.name) return described(options.mask.*part.member, "i64");
   }
   if (name == "attn_mask") return described(options.attn_mask, "u8");
-  if (name == "bias") return described(options.bias, "f32");
+  if (name == "bias") return described(options.bias);
   if (name == "sinks") return described(options.sinks, "f32");
   if (name == "lambda") return described(options.lambda, "f32");
   throw Error("[check] a tensor must be one of a problem's inputs; got " + name);
@@ -128,8 +141,9 @@ ISENTROPE_EXPORT void* isentrope_check_open(const char* line) {
 }
 ISENTROPE_EXPORT void* isentrope_check_generate(std::uint64_t seed, std::int64_t index,
                                                 std::int64_t most_work) {
-  return guarded<void*>(nullptr,
-                        [&] { return new OpenProblem(generated_problem(seed, index, most_work)); });
+  return guarded<void*>(nullptr, [&] {
+    return new OpenProblem(for_others(generated_problem(seed, index, most_work)));
+  });
 }
 ISENTROPE_EXPORT void isentrope_check_close(void* problem) { delete as_open(problem); }
 ISENTROPE_EXPORT const char* isentrope_check_error() { return last_error.c_str(); }

@@ -110,6 +110,8 @@ void draw_mask_parts(Draw& draw, Problem& p) {
 bool hides_keys_from_most_rows(const Problem& p) {
   Problem small = p;  // without options that do not affect the mask
   small.heads = small.kv_heads = small.dim = small.value_dim = 1;
+  small.bias_type = DType::f32;
+  small.additive_mask = small.slopes = small.bias_hides = false;
   small.bias = small.admitted = small.lambda_table = false;
   small.page_size = 0;
   const Data data(small);
@@ -182,6 +184,20 @@ void draw_dropout(Draw& draw, Problem& p) {
   p.dropout_seed = static_cast<std::uint64_t>(draw.below(std::int64_t{1} << 53));
 }
 
+// Drawn last, so that problems without these fields stay as they were.
+void draw_host_fields(Draw& draw, Problem& p) {
+  constexpr std::array kHalves = {DType::bf16, DType::f16};
+  if (draw.chance(25) && p.type == DType::f32 && p.page_size == 0 && !p.special) {
+    p.key_type = draw.one_of<DType>(kHalves);
+    p.magnitude = std::min(p.magnitude, 1e4);
+  }
+  if (!p.bias) return;
+  if (draw.chance(40)) p.bias_type = draw.one_of<DType>(kHalves);
+  p.additive_mask = draw.chance(40);
+  p.slopes = draw.chance(25);
+  p.bias_hides = draw.chance(25);
+}
+
 }  // namespace
 
 Problem generated_problem(std::uint64_t seed, std::int64_t index, std::int64_t most_work) {
@@ -191,6 +207,7 @@ Problem generated_problem(std::uint64_t seed, std::int64_t index, std::int64_t m
   draw_options(draw, p);
   draw_mask(draw, p);
   draw_dropout(draw, p);
+  draw_host_fields(draw, p);
   p.seed = static_cast<std::uint32_t>(index + 1);
   return p;
 }

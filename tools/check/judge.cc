@@ -19,7 +19,8 @@ bool tells_little(const std::vector<double>& output) {
 
 // Returns the arithmetic of this CPU's products, and of the problem's 8-bit cache, if any.
 Arithmetic arithmetic_of(const Data& data, const reference::Result& want) {
-  Arithmetic arithmetic{.rounds_f16_weights = pair_kernels(DType::f16) != nullptr};
+  Arithmetic arithmetic{.rounds_f16_weights = pair_kernels(DType::f16) != nullptr,
+                        .rounds_queries = pair_kernels(DType::bf16) != nullptr};
   if (data.problem.cache_group > 0) add_cache_errors(data, want, arithmetic);
   return arithmetic;
 }

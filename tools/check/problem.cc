@@ -13,8 +13,8 @@ namespace isentrope::check {
 namespace {
 
 constexpr std::string_view kFields =
-    "dt, shape, mask, rule, lambda, cap, bias, admitted, sink, dropout, dropout_seed, pages, "
-    "cache, special, bwd, stats, scale, seed";
+    "dt, kv, shape, mask, rule, lambda, cap, bias, bias_dt, additive_mask, slopes, bias_hides, "
+    "admitted, sink, dropout, dropout_seed, pages, cache, special, bwd, stats, scale, seed";
 
 [[noreturn]] void fail(std::string_view field, std::string_view takes, std::string_view got) {
   throw Error("[problem] " + std::string(field) + " must be " + std::string(takes) + "; got \"" +
@@ -36,14 +36,10 @@ bool flag(std::string_view field, std::string_view text) {
   return text == "1";
 }
 
-void parse_type(Problem& p, std::string_view text) {
-  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
-    if (text == name_of(type)) {
-      p.type = type;
-      return;
-    }
-  }
-  fail("dt", "f32, bf16 or f16", text);
+DType type_from(std::string_view field, std::string_view text) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16})
+    if (text == name_of(type)) return type;
+  fail(field, "f32, bf16 or f16", text);
 }
 
 // Parses N, or N:M with M different from N.
@@ -120,11 +116,14 @@ void parse_statistic(Problem& p, std::string_view text) {
 }
 
 void parse_field(Problem& p, std::string_view name, std::string_view value) {
-  if (name == "dt") return parse_type(p, value);
   if (name == "shape") return parse_shape(p, value);
   if (name == "mask") return parse_mask(p, value);
   if (name == "stats") return parse_statistic(p, value);
-  if (name == "rule") {
+  if (name == "dt") {
+    p.type = type_from(name, value);
+  } else if (name == "kv") {
+    p.key_type = type_from(name, value);
+  } else if (name == "rule") {
     p.rule = ScaleRule::parse(value);
   } else if (name == "lambda") {
     p.lambda_table = flag(name, value);
@@ -132,6 +131,14 @@ void parse_field(Problem& p, std::string_view name, std::string_view value) {
     p.soft_cap = number<float>(name, value, 0);
   } else if (name == "bias") {
     p.bias = flag(name, value);
+  } else if (name == "bias_dt") {
+    p.bias_type = type_from(name, value);
+  } else if (name == "additive_mask") {
+    p.additive_mask = flag(name, value);
+  } else if (name == "slopes") {
+    p.slopes = flag(name, value);
+  } else if (name == "bias_hides") {
+    p.bias_hides = flag(name, value);
   } else if (name == "admitted") {
     p.admitted = flag(name, value);
   } else if (name == "sink") {
@@ -165,6 +172,15 @@ void check_cache(const Problem& p) {
   if (p.special) fail("special", "0 with cache", "1");
 }
 
+void check_bias(const Problem& p) {
+  const bool is_described =
+      p.bias_type != DType::f32 || p.additive_mask || p.slopes || p.bias_hides;
+  if (is_described && !p.bias)
+    fail("bias", "1 with bias_dt, additive_mask, slopes and bias_hides", "0");
+  if (p.key_type && (p.type != DType::f32 || *p.key_type == DType::f32))
+    fail("kv", "bf16 or f16, with dt=f32", name_of(*p.key_type));
+}
+
 std::string mask_text(const Problem& p) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ",") + part; };
@@ -195,11 +211,16 @@ std::string text_of(const Problem& p) {
                      std::to_string(p.queries) + "x" + std::to_string(p.keys) + "x" +
                      pair(p.dim, p.value_dim);
   if (p.type != DType::f32) text = "dt=" + std::string(name_of(p.type)) + " " + text;
+  if (p.key_type) text = "kv=" + std::string(name_of(*p.key_type)) + " " + text;
   if (const std::string mask = mask_text(p); !mask.empty()) text += " mask=" + mask;
   if (p.rule != ScaleRule()) text += " rule=" + p.rule.text();
   if (p.lambda_table) text += " lambda=1";
   if (p.soft_cap > 0) text += " cap=" + number_text(p.soft_cap);
   if (p.bias) text += " bias=1";
+  if (p.bias_type != DType::f32) text += " bias_dt=" + std::string(name_of(p.bias_type));
+  if (p.additive_mask) text += " additive_mask=1";
+  if (p.slopes) text += " slopes=1";
+  if (p.bias_hides) text += " bias_hides=1";
   if (p.admitted) text += " admitted=1";
   if (p.sink) text += " sink=1";
   if (p.dropout > 0) text += " dropout=" + number_text(p.dropout);
@@ -229,6 +250,7 @@ Problem parse_problem(std::string_view line) {
   }
   if (!has_shape) fail("a problem", "given a shape=BATCHxHEADSxQUERIESxKEYSxDIM", line);
   check_cache(problem);
+  check_bias(problem);
   return problem;
 }
 

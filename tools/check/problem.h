@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,7 @@ namespace isentrope::check {
 
 struct Problem {
   DType type = DType::f32;                          // dt=f32|bf16|f16
+  std::optional<DType> key_type{};                  // kv=bf16|f16: k and v, with q in f32
   std::int64_t batch = 1, heads = 1, kv_heads = 1;  // shape=BATCHxHEADS[:KV_HEADS]
   std::int64_t queries = 1, keys = 1, dim = 1,
                value_dim = 1;                         //       xQUERIESxKEYSxDIM[:VALUE_DIM]
@@ -34,6 +36,10 @@ struct Problem {
   bool lambda_table = false;                          // lambda=1: a table instead of the rule
   float soft_cap = 0;                                 // cap=X
   bool bias = false, admitted = false, sink = false;  // bias=1 admitted=1 sink=1
+  DType bias_type = DType::f32;                       // bias_dt=bf16|f16
+  bool additive_mask = false;                         // additive_mask=1: a bias of 0 and -inf in
+                                                      //      runs, with few other numbers
+  bool slopes = false, bias_hides = false;            // slopes=1 bias_hides=1
   double dropout = 0;                                 // dropout=P
   std::uint64_t dropout_seed = 0;                     // dropout_seed=N
   std::int64_t page_size = 0;                         // pages=SIZE: a paged cache
@@ -48,6 +54,11 @@ struct Problem {
 
   bool operator==(const Problem&) const = default;
 };
+
+// Returns the type of k and v.
+[[nodiscard]] inline DType type_of_keys(const Problem& problem) {
+  return problem.key_type.value_or(problem.type);
+}
 
 // A word of mask= with one number: NAME=NUMBER, 0 by default.
 struct MaskWord {

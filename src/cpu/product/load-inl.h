@@ -58,6 +58,31 @@ HWY_INLINE hn::Vec<D> load_floats(D d, const Float16* from) {
   return hn::BitCast(d, hn::Or(sign, magnitude));
 }
 
+// Two floats that become a pair of bf16, first in the lower half, whose bits are moved as a float.
+struct TwoFloats {
+  float first, second;
+};
+
+// Rounds to the nearest bf16, ties to even, in the upper half. NaN stays NaN.
+template <typename D>
+HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, D>> round_to_bf16([[maybe_unused]] D d, hn::Vec<D> x) {
+  const hn::Rebind<std::uint32_t, D> du;
+  const auto bits = hn::BitCast(du, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(x)), quiet, rounded);
+}
+
+template <typename D>
+HWY_INLINE hn::Vec<D> load_floats(D d, const TwoFloats* from) {
+  const hn::Rebind<std::uint32_t, D> du;
+  hn::Vec<D> first, second;
+  hn::LoadInterleaved2(d, &from->first, first, second);
+  const auto upper = hn::And(round_to_bf16(d, second), hn::Set(du, 0xffff0000u));
+  return hn::BitCast(d, hn::Or(hn::ShiftRight<16>(round_to_bf16(d, first)), upper));
+}
+
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -7,6 +7,7 @@
 #define ISENTROPE_PACK_INL_H_
 #endif
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -52,6 +53,11 @@ HWY_INLINE float load_float(const T* from) {
   T number;
   std::memcpy(&number, from, sizeof(T));
   return to_float(number);
+}
+HWY_INLINE float load_float(const TwoFloats* from) {
+  const std::uint32_t first = from_float<BFloat16>(from->first).bits,
+                      second = from_float<BFloat16>(from->second).bits;
+  return std::bit_cast<float>(first | second << 16);
 }
 
 // Packs a vector of a panel's rows, then zeros: to[column][row], times factors[row] if given.

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "hwy/highway.h"
 #include "src/cpu/product/operand.h"
@@ -57,32 +58,26 @@ class Pairs {
            tensor.extents[3] % lanes == 0;
   }
 
+  // Returns whether the tensor's rows may be queries: those of f32 are rounded to bf16 when packed.
+  [[nodiscard]] HWY_INLINE bool serves_queries(const ConstTensor& q) const {
+    ConstTensor packed = q;
+    if (kernels_ && kernels_->type == DType::bf16 && q.type == DType::f32)
+      packed.type = DType::bf16;
+    return serves(packed);
+  }
+
   // Returns whether the dot product supports every number. bf16 products drop denormals, and sums
   // of numbers of 2^60 or more may overflow before lambda scales them. NaN and Inf are kept.
   // Products of f16 numbers are 0 or 2^-48 to 2^32, so their sums always fit.
   [[nodiscard]] HWY_INLINE bool fits(const Operand& from) const {
     if (kernels().type == DType::f16) return true;
-    const hn::ScalableTag<std::int16_t> d;
-    const std::size_t lanes = hn::Lanes(d);
-    const auto zero = hn::Zero(d), one = hn::Set(d, 1), normal = hn::Set(d, 0x0080);
-    const auto huge = hn::Set(d, (127 + 60) << 7), infinity = hn::Set(d, 0x7f80);
-    // Collected without a branch and tested once at the end, because unfit blocks are rare.
-    auto unfit = zero;
-    for (std::size_t row = 0; row < from.count(); ++row) {
-      const auto* bits = reinterpret_cast<const std::int16_t*>(from.row(row));
-      for (std::size_t c = 0; c < from.columns(); c += lanes) {
-        const auto size = hn::And(hn::LoadU(d, bits + c), hn::Set(d, 0x7fff));
-        const auto is_denormal = hn::And(hn::Lt(zero, size), hn::Lt(size, normal));
-        const auto is_huge = hn::AndNot(hn::Lt(size, huge), hn::Lt(size, infinity));
-        unfit = hn::Or(unfit, hn::IfThenElseZero(hn::Or(is_denormal, is_huge), one));
-      }
-    }
-    return hn::AllTrue(d, hn::Eq(unfit, zero));
+    return from.type() == DType::f32 ? bits_fit<std::int32_t>(from) : bits_fit<std::int16_t>(from);
   }
 
   // Same as F32's, but pairs are not scaled: products take the factors instead.
   HWY_INLINE void pack_transposed(const Operand& from, const float* /*factors*/, Pair* to) const {
-    transpose_panels<float>(from, nullptr, as_floats(to));
+    from.type() == DType::f32 ? transpose_panels<TwoFloats>(from, nullptr, as_floats(to))
+                              : transpose_panels<float>(from, nullptr, as_floats(to));
     if (kernels().arrange)
       kernels().arrange(to, round_up(from.count(), panel_width()) * from.columns() / kNumbers);
   }
@@ -163,6 +158,32 @@ class Pairs {
   }
 
  private:
+  // Checks numbers whose upper 16 bits are those of a bf16.
+  template <typename Bits>
+  static HWY_INLINE bool bits_fit(const Operand& from) {
+    const hn::ScalableTag<Bits> d;
+    constexpr int kShift = 8 * sizeof(Bits) - 16;
+    const auto upper = [&](int bits) HWY_ATTR {
+      return hn::Set(d, static_cast<Bits>(static_cast<Bits>(bits) << kShift));
+    };
+    const std::size_t lanes = hn::Lanes(d);
+    const auto zero = hn::Zero(d), one = hn::Set(d, Bits{1}), normal = upper(0x0080);
+    const auto huge = upper((127 + 60) << 7), infinity = upper(0x7f80);
+    const auto magnitude = hn::Set(d, std::numeric_limits<Bits>::max());
+    // Collected without a branch and tested once at the end, because unfit blocks are rare.
+    auto unfit = zero;
+    for (std::size_t row = 0; row < from.count(); ++row) {
+      const auto* bits = reinterpret_cast<const Bits*>(from.row(row));
+      for (std::size_t c = 0; c < from.columns(); c += lanes) {
+        const auto size = hn::And(hn::LoadU(d, bits + c), magnitude);
+        const auto is_denormal = hn::And(hn::Lt(zero, size), hn::Lt(size, normal));
+        const auto is_huge = hn::AndNot(hn::Lt(size, huge), hn::Lt(size, infinity));
+        unfit = hn::Or(unfit, hn::IfThenElseZero(hn::Or(is_denormal, is_huge), one));
+      }
+    }
+    return hn::AllTrue(d, hn::Eq(unfit, zero));
+  }
+
   // Pairs are moved as floats, whose bits do not matter.
   static float* as_floats(Pair* pairs) { return reinterpret_cast<float*>(pairs); }
 

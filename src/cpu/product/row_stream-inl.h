@@ -145,8 +145,24 @@ HWY_INLINE hn::Vec<Floats> vector_of(const T* from, std::size_t i) {
   }
 }
 
+// Same in the order of rows of type `order`: the rows' own, or that of keys under an f32 query.
+template <std::size_t kVectors, typename T>
+HWY_INLINE hn::Vec<Floats> vector_in_order(DType order, const T* from, std::size_t i) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d);
+  if (order == kDTypeOf<T>) return vector_of<kVectors>(from, i);
+  if constexpr (std::is_same_v<T, float> && kByParity<BFloat16, kVectors>) {
+    if (order == DType::bf16) {
+      hn::Vec<Floats> even, odd;
+      hn::LoadInterleaved2(d, from + i / 2 * 2 * lanes, even, odd);
+      return i % 2 == 0 ? even : odd;
+    }
+  }
+  return load_floats(d, from + i * lanes);
+}
+
 // Computes to[row][...] = factors[row] from[row][...], rows `stride` floats apart. The order is
-// that in which vector_of() reads rows of type `order`: the rows' own, or f32.
+// that in which vector_of() reads rows of type `order`.
 HWY_INLINE void scale_rows(const Operand& from, const float* factors, DType order,
                            std::size_t stride, float* HWY_RESTRICT to) {
   const Floats d;
@@ -158,8 +174,7 @@ HWY_INLINE void scale_rows(const Operand& from, const float* factors, DType orde
       const auto* source = reinterpret_cast<const T*>(from.row(row));
       for_each_piece(from.columns(), [&](std::size_t c, auto count) HWY_ATTR {
         for (std::size_t i = 0; i < count(); ++i) {
-          const auto numbers = order == from.type() ? vector_of<count()>(source + c, i)
-                                                    : load_floats(d, source + c + i * lanes);
+          const auto numbers = vector_in_order<count()>(order, source + c, i);
           hn::Store(hn::Mul(by, numbers), d, to + row * stride + c + i * lanes);
         }
       });

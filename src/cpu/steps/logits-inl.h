@@ -31,7 +31,8 @@ HWY_INLINE float scale_log2(float scale) {
 struct LogitTerms {
   float soft_cap = 0, after_cap = 1, on_bias = 1;
   std::size_t stride = 1;  // stride of the keys in the row's range
-  const float* bias = nullptr;
+  const void* bias = nullptr;
+  DType bias_type = DType::f32;
   std::int64_t bias_stride = 0;
   const std::uint8_t* mask = nullptr;
   std::int64_t mask_stride = 0;
@@ -39,7 +40,10 @@ struct LogitTerms {
   // Returns whether boolean mask or bias hide this key from the row.
   [[nodiscard]] bool is_masked(std::int64_t key) const {
     return (mask && mask[key * mask_stride] == 0) ||
-           (bias && bias[key * bias_stride] == -std::numeric_limits<float>::infinity());
+           (bias && bias_at(key) == -std::numeric_limits<float>::infinity());
+  }
+  [[nodiscard]] float bias_at(std::int64_t key) const {
+    return float_at(bias_type, bias, key * bias_stride);
   }
 };
 
@@ -52,8 +56,12 @@ HWY_INLINE LogitTerms logit_terms(const AttentionOptions& options, const HeadSca
                    .after_cap = scale.after_cap[query],
                    .on_bias = scale.on_bias[query]};
   if (options.bias) {
-    terms.bias = &options.bias(batch, head, query, first);
-    terms.bias_stride = options.bias.strides[3];
+    const auto& [data, type, extents, strides] = options.bias;
+    terms.bias = static_cast<const std::byte*>(data) +
+                 size_of(type) * (batch * strides[0] + head * strides[1] + query * strides[2] +
+                                  first * strides[3]);
+    terms.bias_type = type;
+    terms.bias_stride = strides[3];
   }
   if (options.attn_mask) {
     terms.mask = &options.attn_mask(batch, head, query, first);
@@ -112,7 +120,7 @@ HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin
   for (std::size_t j = begin; j < end; j += terms.stride) {
     const auto key = static_cast<std::int64_t>(j);
     const bool masked = terms.is_masked(key);
-    const float bias = terms.bias ? on_bias * terms.bias[key * terms.bias_stride] : 0;
+    const float bias = terms.bias ? on_bias * terms.bias_at(key) : 0;
     logits[j] = masked ? kMasked : logits[j] + bias;
     support += !masked;
   }

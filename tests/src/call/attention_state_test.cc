@@ -129,12 +129,14 @@ AttentionState state_of_keys(const check::Data& data, std::int64_t begin, std::i
   }
   const auto cut = [&](auto& view) {
     if (view) {
-      view.data += begin;
+      view.data = &view.data[begin];
       view.extents[3] = end - begin;
     }
   };
   cut(options.attn_mask);
-  cut(options.bias);
+  options.bias.data = static_cast<const std::byte*>(options.bias.data) +
+                      begin * options.bias.strides[3] * size_of(options.bias.type);
+  options.bias.extents[3] = end - begin;
   options.sinks = {};
   // The last query of the whole call is at its last key; in a part of it, positions are said.
   if (options.mask.causal != Causal::top_left) options.mask.query_offset += keys - in.q.extents[2];

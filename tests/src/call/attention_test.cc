@@ -64,6 +64,14 @@ constexpr const char* kOptionLines[] = {
     "dt=f16 shape=1x1x30x40x128 scale=30", "shape=1x8:2x1x5000x32 rule=entropy_invariant(base=512)",
     "shape=2x4:1x3x4500x16 mask=causal:bottom_right,right_padding sink=1",
     "dt=bf16 shape=1x4:2x2x4200x24 mask=window=3000:0,causal:bottom_right",
+    "kv=bf16 shape=2x4:2x65x140x64 mask=causal:bottom_right", "kv=f16 shape=1x6:2x70x300x32 sink=1",
+    "kv=bf16 shape=1x8:2x1x5000x64 mask=right_padding", "kv=f16 shape=2x4:2x2x700x24:40 cap=9",
+    "kv=bf16 shape=1x4:2x97x300x64 bias=1 bias_dt=f16 slopes=1 scale=20",
+    "shape=2x3x50x77x16 bias=1 bias_dt=bf16 slopes=1 rule=log_scaling(n_floor=16,alpha=0.5)",
+    "kv=f16 shape=2x4:2x97x600x32 bias=1 bias_dt=f16 additive_mask=1 bias_hides=1 "
+    "rule=entropy_invariant(base=64)",
+    "shape=1x4:1x40x700x17 bias=1 additive_mask=1 admitted=1 mask=causal:bottom_right,dilation=3",
+    "kv=bf16 shape=2x8:2x1x4500x32 bias=1 bias_dt=f16 additive_mask=1 slopes=1 lambda=1",
     // Scores overflow float although logits are small.
     "dt=bf16 shape=1x2x97x97x64 rule=constant(scale=3e-38) scale=3e+37"};
 
@@ -76,6 +84,8 @@ constexpr const char* kCacheLines[] = {
     "dt=bf16 shape=2x8:2x1x700x64 cache=32 mask=right_padding sink=1",
     "dt=bf16 shape=2x4:2x1x4500x32 cache=32 pages=16 mask=right_padding",
     "dt=f16 shape=1x2x3x90x24:40 cache=8 cap=20 bias=1 dropout=0.2",
+    "kv=f16 shape=2x8:2x1x700x32 pages=16 mask=right_padding bias=1 additive_mask=1",
+    "kv=bf16 shape=2x4:2x40x300x32 pages=16 mask=causal:bottom_right",
     "shape=1x4:2x40x70x48 cache=16 mask=causal:bottom_right"};
 
 // Lengths around the edges of lanes, panels, row tiles and blocks, primes, and every option.

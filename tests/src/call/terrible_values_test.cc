@@ -72,7 +72,8 @@ template <std::size_t Rank>
 std::array<std::int64_t, Rank> right_shape(const std::string& name) {
   if constexpr (Rank == 4) return {2, 4, 5, 7};
   if constexpr (Rank == 3) return {2, 4, 5};
-  if constexpr (Rank == 1) return {name == "sinks" ? 4 : name.starts_with("cu_") ? 3 : 2};
+  if constexpr (Rank == 1)
+    return {name == "sinks" || name == "bias_slopes" ? 4 : name.starts_with("cu_") ? 3 : 2};
 }
 
 // Arguments that must match each other: either may be named.
@@ -92,7 +93,7 @@ void expect_answers(const std::string& names, const Change& change) {
 // Visits the same member of another call's options: `which` counts them.
 template <typename Member, typename Visit>
 void with_member(AttentionOptions& options, const char* wanted, const Visit& visit) {
-  for_each_argument(options, [&]<typename M>(const char* name, M& member) {
+  for_each_host_argument(options, [&]<typename M>(const char* name, M& member) {
     if constexpr (std::is_same_v<M, Member>) {
       if (std::string_view(name) == wanted) visit(member);
     }
@@ -108,7 +109,7 @@ TEST(TerribleValues, OfARightCallThereAreNone) {
 TEST(TerribleValues, OfOptions) {
   int arguments = 0;
   AttentionOptions listed;
-  for_each_argument(listed, [&]<typename Member>(const char* name, Member&) {
+  for_each_host_argument(listed, [&]<typename Member>(const char* name, Member&) {
     SCOPED_TRACE(name);
     ++arguments;
     const std::string names = std::string(name) + kTogether;
@@ -137,10 +138,11 @@ TEST(TerribleValues, OfOptions) {
 
 TEST(TerribleValues, OfArraysAmongTheOptions) {
   AttentionOptions listed;
-  for_each_argument(listed, [&]<typename Member>(const char* name, Member&) {
+  for_each_host_argument(listed, [&]<typename Member>(const char* name, Member&) {
     if constexpr (requires(Member m) { m.strides; }) {
       SCOPED_TRACE(name);
-      using T = std::remove_pointer_t<decltype(Member{}.data)>;
+      using Data = std::remove_pointer_t<decltype(Member{}.data)>;
+      using T = std::conditional_t<std::is_void_v<Data>, const float, Data>;
       constexpr std::size_t kRank = std::tuple_size_v<decltype(Member{}.extents)>;
       const std::string names = std::string(name) + kTogether + "|key_begin|key_end";
       const auto changed = [&](const auto& change) {

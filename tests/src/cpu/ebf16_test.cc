@@ -50,6 +50,7 @@ TEST(ExtendedBf16, IsWithinTheSameBudget) {
   int passed = 0;
   for (std::int64_t index = 0; index < 60; ++index) {
     Problem problem = generated_problem(5, index, 50'000);
+    problem.key_type.reset();
     problem.type = DType::bf16;
     for (std::int64_t* dim : {&problem.dim, &problem.value_dim}) *dim = (*dim + 31) / 32 * 32;
     const Verdict verdict = Judge(problem).judge();

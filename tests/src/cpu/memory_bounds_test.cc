@@ -34,6 +34,7 @@ class Guarded {
       view.data = static_cast<const T*>(copy(view.data, count_of(view.extents) * sizeof(T)));
   }
   void move(ConstTensor& tensor) {
+    if (!tensor) return;
     tensor.data = copy(tensor.data,
                        count_of(tensor.extents) * static_cast<std::size_t>(size_of(tensor.type)));
   }
@@ -75,6 +76,7 @@ Call guarded_call(const Data& data, Guarded& guarded) {
   guarded.move(call.in.pages.block_table);
   guarded.move(call.options.attn_mask);
   guarded.move(call.options.bias);
+  guarded.move(call.options.bias_slopes);
   guarded.move(call.options.sinks);
   guarded.move(call.options.lambda);
   guarded.move(call.options.mask.key_begin);
@@ -152,6 +154,8 @@ TEST_P(MemoryBounds, NothingOutsideTheViewsIsTouchedAndNoAlignmentIsNeeded) {
         "dt=bf16 shape=1x2:1x25x67x9:11 bias=1 admitted=1 cap=5 sink=1 mask=window=9:3",
         "dt=f16 shape=2x1x13x129x33 mask=left_padding,right_padding lambda=1",
         "shape=1x2x50x70x7 mask=documents=4",
+        "kv=bf16 shape=1x2:1x25x67x32 bias=1 bias_dt=f16 slopes=1",
+        "kv=f16 shape=1x2:1x1x67x32:40 bias=1 additive_mask=1 bias_dt=bf16 bias_hides=1",
         // Read in place or copied: the product rounds rows and columns up to four.
         "shape=1x2x40x264x32", "shape=1x2x40x262x32", "shape=1x2x40x264x30:34",
         "shape=1x1x40x264x32 mask=window=9:3", "dt=bf16 shape=1x1x37x260x64:36",

@@ -86,6 +86,11 @@ TEST(Generator, EveryOptionOccurs) {
     note("lambda", p.lambda_table);
     note("cap", p.soft_cap > 0);
     note("bias", p.bias);
+    note("keys of 16 bits", p.key_type.has_value());
+    note("bias of 16 bits", p.bias_type != DType::f32);
+    note("additive mask", p.additive_mask);
+    note("slopes", p.slopes);
+    note("bias hides", p.bias_hides);
     note("admitted", p.admitted);
     note("sink", p.sink);
     note("dropout", p.dropout > 0);
@@ -100,7 +105,7 @@ TEST(Generator, EveryOptionOccurs) {
     note("large scale", p.magnitude == 1e6);
     note("f16 logits overflow", p.type == DType::f16 && p.magnitude == 1e4 && p.dim > 10);
   }
-  EXPECT_EQ(seen.size(), 31 + kMaskWords.size());
+  EXPECT_EQ(seen.size(), 36 + kMaskWords.size());
 }
 
 }  // namespace

@@ -108,6 +108,7 @@ TEST(AmxAttention, GroupsOfTenRowsAndMoreLeaveTheirStreams) {
 // Generated problems of one type; three of four heads support pairs. AMX has no f16 gradients.
 Problem generated(DType type, std::int64_t index) {
   Problem problem = generated_problem(5, index, 200'000);
+  problem.key_type.reset();
   problem.type = type;
   problem.backward &= type == DType::bf16;
   if (index % 4 == 0) return problem;
