@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -14,7 +15,21 @@
 namespace isentrope {
 namespace {
 
-// Threads that sleep between jobs. Workers and caller draw a job's tasks from one counter.
+using Clock = std::chrono::steady_clock;
+
+// How long a thread looks for its next job before it sleeps, since waking takes as long as a small
+// call. It yields meanwhile, so that other threads of a busy machine run.
+constexpr auto kAwake = std::chrono::microseconds(200);
+
+// Returns once `done()` holds or the time is over.
+template <typename Done>
+void stay_awake(const Done& done) {
+  for (const auto until = Clock::now() + kAwake; !done() && Clock::now() < until;)
+    std::this_thread::yield();
+}
+
+// Threads that sleep between jobs. Workers and caller draw a job's tasks from one counter. A worker
+// that wakes after the last task was drawn finds the job closed, so that nobody waits for it.
 class Pool {
  public:
   Pool() {
@@ -31,12 +46,16 @@ class Pool {
       body_ = &body;
       tasks_ = tasks;
       next_ = 0;
-      busy_ = workers_.size();
       error_ = nullptr;
       ++job_;
     }
     wake_.notify_all();
     draw(tasks, body);
+    {
+      const std::lock_guard lock(mutex_);
+      body_ = nullptr;
+    }
+    stay_awake([this] { return busy_ == 0; });
     std::unique_lock lock(mutex_);
     done_.wait(lock, [this] { return busy_ == 0; });
     if (error_) std::rethrow_exception(error_);
@@ -56,11 +75,15 @@ class Pool {
   }
 
   void work(const std::stop_token& stop) {
-    std::uint64_t seen = 0;
-    for (std::unique_lock lock(mutex_); wake_.wait(lock, stop, [&] { return job_ != seen; });) {
+    for (std::uint64_t seen = 0;;) {
+      stay_awake([&] { return job_ != seen || stop.stop_requested(); });
+      std::unique_lock lock(mutex_);
+      if (!wake_.wait(lock, stop, [&] { return job_ != seen; })) return;
       seen = job_;
+      if (body_ == nullptr) continue;
       const std::int64_t tasks = tasks_;
       const auto& body = *body_;
+      ++busy_;
       lock.unlock();
       draw(tasks, body);
       lock.lock();
@@ -70,11 +93,11 @@ class Pool {
 
   std::mutex turn_, mutex_;
   std::condition_variable_any wake_, done_;
-  const std::function<void(std::int64_t)>* body_ = nullptr;
+  const std::function<void(std::int64_t)>* body_ = nullptr;  // null: the job is closed
   std::int64_t tasks_ = 0;
   std::atomic<std::int64_t> next_ = 0;
-  std::size_t busy_ = 0;
-  std::uint64_t job_ = 0;
+  std::atomic<std::size_t> busy_ = 0;  // workers that draw tasks
+  std::atomic<std::uint64_t> job_ = 0;
   std::exception_ptr error_;           // the first error of a job
   std::vector<std::jthread> workers_;  // last: workers stop before members they use
 };
