@@ -3,6 +3,7 @@
 // it, and all others to the CPU's.
 
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <string>
 
@@ -65,7 +66,19 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char*) {
 
 void get_memory(ggml_backend_dev_t, std::size_t* free, std::size_t* total) { *free = *total = 0; }
 
-bool supports_op(ggml_backend_dev_t, const ggml_tensor* node) {
+// Warns, once, that a rule or a log does not reach a call which the CPU computes.
+bool takes(const Settings& settings, const ggml_tensor& node) {
+  static std::once_flag once;
+  if (supports(node)) return true;
+  if (!settings.rule && !settings.log) return false;
+  std::call_once(once, [&] {
+    GGML_LOG_WARN("isentrope: the CPU computes attention with keys in %s, without rule and log\n",
+                  ggml_type_name(node.src[1]->type));
+  });
+  return false;
+}
+
+bool supports_op(ggml_backend_dev_t device, const ggml_tensor* node) {
   switch (node->op) {
     case GGML_OP_NONE:  // nothing to compute
     case GGML_OP_RESHAPE:
@@ -74,7 +87,7 @@ bool supports_op(ggml_backend_dev_t, const ggml_tensor* node) {
     case GGML_OP_TRANSPOSE:
       return true;
     case GGML_OP_FLASH_ATTN_EXT:
-      return supports(*node);
+      return takes(*static_cast<const Settings*>(device->context), *node);
     default:
       return false;
   }

@@ -34,8 +34,9 @@ double first_key_logit(const AttentionInput& input, const AttentionOptions& opti
   if (cap > 0) logit = cap * std::tanh(logit / cap);
   logit *= options.rule.post_cap(length, dim, head);
   if (!options.bias) return logit;
-  return logit +
-         options.rule.on_bias(length, dim, head) * number(options.bias, {batch, head, query, 0});
+  const double slope = options.bias_slopes ? options.bias_slopes(head) : 1;
+  return logit + options.rule.on_bias(length, dim, head) * slope *
+                     number(options.bias, {batch, head, query, 0});
 }
 
 }  // namespace isentrope::ggml

