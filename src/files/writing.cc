@@ -13,7 +13,7 @@
 #include <system_error>
 
 #include "isentrope/error.h"
-#include "tools/command/descriptor.h"
+#include "src/files/descriptor.h"
 
 namespace isentrope::command {
 namespace {

@@ -1,7 +1,7 @@
-// The backward pass on a device, in the order of python/isentrope/gpu/launch.py, whose kernels
-// these are. Rows come first, then the coefficients of their gradients. In f16 norms of values
-// precede them, by which rows are scaled. Sinks are next, and the largest key of each row if a
-// gradient goes to it. The rows that see each tile of keys are found before gradients of queries,
+// The backward pass on a device, in the order of python/isentrope/gpu/launch_backward.py, whose
+// kernels these are. Rows come first, then the coefficients of their gradients. In f16 norms of
+// values precede them, by which rows are scaled. Sinks are next, and the largest key of each row if
+// a gradient goes to it. The rows that see each tile of keys are found before gradients of queries,
 // and those of keys and values.
 
 #include <optional>

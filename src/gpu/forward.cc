@@ -1,6 +1,6 @@
-// The forward pass on a device, in the order of python/isentrope/gpu/launch.py, whose kernels these
-// are: rows, query blocks against the keys they see, and the repair launch of programs with
-// non-finite sums. Calls whose keys are split also merge their shares.
+// The forward pass on a device, in the order of python/isentrope/gpu/launch_forward.py, whose
+// kernels these are: rows, query blocks against the keys they see, and the repair launch of
+// programs with non-finite sums. Calls whose keys are split also merge their shares.
 
 #include <algorithm>
 #include <optional>

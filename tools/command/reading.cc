@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "isentrope/error.h"
-#include "tools/command/descriptor.h"
+#include "src/files/descriptor.h"
 #include "tools/command/memory.h"
 
 namespace isentrope::command {

@@ -13,7 +13,8 @@ using nlohmann::json;
 Value Value::operator[](const std::string& key) const {
   require(is_null() || json_.is_object(), "an object");
   static const json null;
-  return Value(json_.contains(key) ? json_[key] : null, place_.empty() ? key : place_ + "." + key);
+  return {json_.contains(key) ? json_[key] : null, kind_,
+          place_.empty() ? key : place_ + "." + key};
 }
 
 std::vector<std::pair<std::string, Value>> Value::members() const {
@@ -27,7 +28,7 @@ std::vector<Value> Value::elements() const {
   require(is_null() || json_.is_array(), "an array");
   std::vector<Value> elements;
   for (std::size_t i = 0; i < json_.size(); ++i)
-    elements.emplace_back(json_[i], fmt::format("{}[{}]", place_, i));
+    elements.emplace_back(json_[i], kind_, fmt::format("{}[{}]", place_, i));
   return elements;
 }
 
@@ -62,7 +63,7 @@ void Value::refuse(const char* required) const {
   const std::string got = json_.is_structured()
                               ? json_.type_name()
                               : json_.dump(-1, ' ', true, json::error_handler_t::replace);
-  throw Error(fmt::format("[extrapolation_report] {} must be {}; got {:.60}",
+  throw Error(fmt::format("[{}_report] {} must be {}; got {:.60}", kind_,
                           place_.empty() ? "a result" : place_, required, got));
 }
 

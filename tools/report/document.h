@@ -11,12 +11,13 @@ namespace isentrope::report {
 
 // An absent member reads as null, and so does a non-finite number, which JSON cannot express. null
 // reads as no members, no elements, or NaN. A value of another type throws Error
-// "[extrapolation_report] PLACE must be KIND; got VALUE".
+// "[KIND_report] PLACE must be REQUIRED; got VALUE".
 class Value {
  public:
-  // The document must outlive the value. `place` is a path such as "rules[1].entropy.64".
-  explicit Value(const nlohmann::json& json, std::string place = {})
-      : json_(json), place_(std::move(place)) {}
+  // Both must outlive the value. `kind` is that of the document, for messages; `place` is a path
+  // such as "rules[1].entropy.64".
+  Value(const nlohmann::json& json, const char* kind, std::string place = {})
+      : json_(json), kind_(kind), place_(std::move(place)) {}
 
   [[nodiscard]] bool is_null() const { return json_.is_null(); }
   [[nodiscard]] Value operator[](const std::string& key) const;
@@ -37,6 +38,7 @@ class Value {
   }
 
   const nlohmann::json& json_;
+  const char* kind_;
   std::string place_;
 };
 

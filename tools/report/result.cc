@@ -14,6 +14,7 @@ namespace {
 using analysis::Lead;
 using analysis::Verdict;
 
+constexpr const char* kDocumentKind = "extrapolation";
 constexpr std::string_view kKinds[] = {"trained",     "rescaled", "near",        "frozen",
                                        "frozen_near", "growing",  "growing_near"};
 
@@ -123,11 +124,11 @@ ByLength Result::uniform_entropy() const {
 
 std::vector<Lead> parse_leads(const nlohmann::json& leads) {
   const nlohmann::json document = {{"leads", leads}};
-  return leads_of(Value(document)["leads"]);
+  return leads_of(Value(document, kDocumentKind)["leads"]);
 }
 
 Result parse_result(const nlohmann::json& parsed) {
-  const Value document(parsed);
+  const Value document(parsed, kDocumentKind);
   if (const Value schema = document["schema"]; !schema.is_null() && schema.number() != 3)
     schema.refuse("3, the one this program reads");
   Result result;

@@ -14,7 +14,7 @@ from isentrope.gpu import prepared
 from isentrope.gpu.arguments import slice_of
 from isentrope.gpu.launch_backward import backward
 from isentrope.gpu.launch_forward import forward
-from isentrope.gpu.launch_rows import Rows
+from isentrope.gpu.launch_rows import resolve_rows
 from isentrope.gpu.operands import Operands
 from isentrope.gpu.prepared import Steps
 from isentrope.statistics import with_needs
@@ -124,5 +124,5 @@ def _row_lengths(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, 
     call.check()
     (lengths,) = steps.allocate(torch.empty(call.rows, dtype=torch.int64, device=call.q.device))
     if lengths.numel() > 0:
-        Rows(call, 64, lengths=lengths)
+        resolve_rows(call, 64, lengths=lengths)
     return (lengths,)

@@ -16,7 +16,7 @@ from isentrope.gpu.kernels.largest_key import largest_key_kernel
 from isentrope.gpu.kernels.query_gradient import query_gradient_kernel
 from isentrope.gpu.kernels.softmax import LOG2E
 from isentrope.gpu.kernels.span import spans_kernel
-from isentrope.gpu.launch_rows import Rows
+from isentrope.gpu.launch_rows import resolve_rows
 from isentrope.gpu.operands import Operands
 from isentrope.gpu.shapes import descriptors, shape_of
 
@@ -54,7 +54,7 @@ class _Pass:
         of_query = "moments" if arrive and not others else of_key
         self.by_query, self.query_options = shape_of(call, "query gradient", chip, of_query)
         self.by_key, self.key_options = shape_of(call, "key gradient", chip, of_key)
-        self.rows = rows = Rows(call, self.by_key.ROWS)
+        self.rows = rows = resolve_rows(call, self.by_key.ROWS)
         self.inputs = *call.q.stride(), *call.k.stride(), *call.v.stride(), *d_output.stride()
         self.masks = *strides(call.attn_mask), *strides(call.bias)
         self.mask, self.bias = some(call.attn_mask, rows.begins), some(call.bias, rows.scales)

@@ -13,7 +13,7 @@ from isentrope.gpu.kernels.merge import merge_kernel
 from isentrope.gpu.kernels.shares import SHARED
 from isentrope.gpu.kernels.softmax import LOG2E
 from isentrope.gpu.kernels.sums import PAIRS
-from isentrope.gpu.launch_rows import Rows
+from isentrope.gpu.launch_rows import resolve_rows
 from isentrope.gpu.operands import Operands
 from isentrope.gpu.shapes import descriptors, shape_of
 
@@ -33,7 +33,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     blocks = call.batch * decisions.lanes * blocks_of(decisions.length, shape.ROWS)
     splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.OCCUPANCY)
     place = slice_of("lambda_", wanted)
-    rows = Rows(call, shape.ROWS, used, to_lambda=statistics[place] if place >= 0 else None)
+    rows = resolve_rows(call, shape.ROWS, used, to_lambda=statistics[place] if place >= 0 else None)
     states = sums = rows.scales
     checked = decisions.moments_checked if results["WANTED"].MOMENTS > 0 else decisions.rows_differ
     wrong = call.empty(splits * blocks, torch.int32) if checked else None
