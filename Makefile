@@ -157,7 +157,7 @@ MODELS = results/calibrate-study
 calibrate-study: configure
 	@cmake --build $(BUILD) --target isentrope_operators
 	@scripts/calibrate-texts
-	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/calibration/study.py data/documents \
+	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/models/study.py data/documents \
 	  --model own-small $(MODELS)/own-small --model own-large $(MODELS)/own-large \
 	  --model smollm2 "$$(scripts/language-model smollm2)" --model gemma3 "$$(scripts/language-model gemma3)" \
 	  --work $(MODELS) --output docs/results/calibration-models.json $(ARGS)
@@ -172,7 +172,7 @@ inspect-bases: configure
 
 bench-gpu: configure
 	@cmake --build $(BUILD) --target isentrope_operators isentrope
-	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/gpu.py $(BUILD)/bin/isentrope $(ARGS)
+	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/gpu/run.py $(BUILD)/bin/isentrope $(ARGS)
 
 # GPU and Triton of the other machine; Triton 3.6.0 comes with torch 2.11.
 CHIP := sm_90
@@ -181,12 +181,12 @@ KERNELS := build/kernels-$(CHIP)-$(TRITON).tar.xz
 bench-gpu-carry: wheel configure
 	@cmake --build $(BUILD) --target isentrope_operators isentrope_check_module
 	@PYTHONPATH="$$(scripts/setup --triton $(TRITON)):$(BUILD)/python" \
-	  "$$(scripts/setup --print)" bench/gpu_carried_kernels.py $(KERNELS) --chip $(CHIP) $(ARGS)
+	  "$$(scripts/setup --print)" bench/carried/kernels.py $(KERNELS) --chip $(CHIP) $(ARGS)
 	@scripts/bench-gpu-carry build/wheel/isentrope-*.whl build/carry $(KERNELS)
 
 bench bench-quick: configure
 	@cmake --build $(BUILD) --target isentrope isentrope_operators isentrope_shared
-	@python3 bench/run.py $(PROGRAM) $(BUILD)/bindings/c/libisentrope.so $(BUILD)/python \
+	@python3 bench/cpu/run.py $(PROGRAM) $(BUILD)/bindings/c/libisentrope.so $(BUILD)/python \
 	  $(if $(filter bench-quick,$@),--quick) $(ARGS)
 
 bench-distributed: configure

@@ -26,6 +26,7 @@ from cost_model import Machine, Work
 
 import isentrope
 from isentrope import distributed
+from isentrope._core.files import write_text
 from isentrope.commands.doctor import processor_name
 from isentrope.distributed import ring
 

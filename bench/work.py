@@ -105,3 +105,14 @@ FULL = [
     *(square("entropy", 1, 8, 4096, 64, dtype) for dtype in ("f32", "bf16")),
     *(decode(keys, dtype) for dtype in ("f32", "bf16") for keys in (1024, 8192, 32768)),
 ]
+
+
+def tensors_of(work, device="cpu"):
+    """Returns q, k, v and the output's gradient, the same numbers on every device."""
+    import torch  # here, because lists of work are read by programs without it
+
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[work.dtype]
+    torch.manual_seed(1)
+    query = (work.batch, work.heads, work.queries, work.dim)
+    key = (work.batch, work.key_heads, work.keys, work.dim)
+    return [torch.randn(shape, device=device).to(dtype) for shape in (query, key, key, query)]

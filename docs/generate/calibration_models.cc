@@ -149,7 +149,7 @@ std::string tuned(const ordered_json& protocol, const ordered_json& models) {
 
 std::map<std::string, std::string> calibration_models_tables(const std::filesystem::path& docs) {
   const ordered_json protocol =
-      ordered_json::parse(std::ifstream(docs / "../bench/calibration/protocol.json"));
+      ordered_json::parse(std::ifstream(docs / "../bench/models/protocol.json"));
   std::ifstream file(docs / "results/calibration-models.json");
   const ordered_json record = ordered_json::parse(file);
   const ordered_json& models = record.at("models");

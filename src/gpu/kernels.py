@@ -23,11 +23,10 @@ from typing import Any, NamedTuple
 
 # Set before Triton is imported, so that its kernels are compiled, not interpreted.
 os.environ["TRITON_INTERPRET"] = "0"
-sys.path.append(str(Path(__file__).parents[2] / "bench"))
+sys.path.append(str(Path(__file__).parents[2]))
 
 import torch  # noqa: E402
 import triton  # noqa: E402
-from gpu_compiling import TARGETS, Launch, Target, binary, launches  # noqa: E402
 
 from isentrope._core.call import call_of  # noqa: E402
 from isentrope._core.library import BITS, LSE  # noqa: E402
@@ -37,6 +36,7 @@ from isentrope.gpu.launch import attention_backward  # noqa: E402
 from isentrope.gpu.launch_forward import forward  # noqa: E402
 from isentrope.gpu.operands import Operands  # noqa: E402
 from isentrope.statistics import ALL  # noqa: E402
+from src.gpu.compiling import TARGETS, Launch, Target, binary, launches  # noqa: E402
 
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 WANTED = {"lse": LSE, "entropy": LSE | BITS["entropy"], "all": ALL}

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/limits.h"
+#include "bench/cpu/limits.h"
 #include "isentrope/error.h"
 #include "isentrope/target.h"
 #include "src/cpu/plan.h"

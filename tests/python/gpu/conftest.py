@@ -12,7 +12,7 @@ from isentrope.gpu import tile_table
 from isentrope.gpu.interpreter import speed_up
 
 speed_up()
-sys.path.append(str(Path(__file__).parents[3] / "bench"))  # kernels are compiled and read there
+sys.path.append(str(Path(__file__).parents[3]))  # bench, src.gpu and scripts
 
 
 @pytest.fixture(autouse=True)

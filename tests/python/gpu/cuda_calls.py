@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from gpu_compiling import TARGETS, calls, launches
 
 from isentrope._core.call import call_of
 from isentrope._core.library import LSE
 from isentrope.gpu import launch
 from isentrope.gpu.launch_forward import forward
 from isentrope.gpu.operands import Operands
+from src.gpu.compiling import TARGETS, calls, launches
 
-sys.path.append(str(Path(__file__).parents[3] / "src/gpu"))
-import kernels  # noqa: E402
+sys.path.append(str(Path(__file__).parents[3]))
+from src.gpu import kernels  # noqa: E402
 
 FORMATS = {"i32": "<i", "i64": "<q", "fp32": "<f"}
 # Environment of CUDA_PROGRAM for a call in each language.

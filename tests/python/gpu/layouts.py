@@ -17,10 +17,11 @@ from pathlib import Path
 import torch
 import triton
 
-sys.path.append(str(Path(__file__).parents[3] / "bench"))
+sys.path.append(str(Path(__file__).parents[3]))
 
-from gpu_compiling import TARGETS, Launch, binary, launches, stages_until, ttgir, wrong_products
 from variants import Variant
+
+from src.gpu.compiling import TARGETS, Launch, binary, launches, stages_until, ttgir, wrong_products
 
 # Kernels without products of tiles.
 WITHOUT = ("rows", "merge", "gradient_rows", "spans", "sink_gradient", "value_norms")

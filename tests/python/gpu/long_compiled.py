@@ -6,8 +6,9 @@ import pytest
 import table
 import torch
 import variants
-from gpu_compiling import RDNA
 from test_compiled import CHOSEN, check
+
+from src.gpu.compiling import RDNA
 
 VARIANTS = variants.every() + variants.with_tiles_of_others() + variants.padded()
 # test_compiled.py compiles CHOSEN.

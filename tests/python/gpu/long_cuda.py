@@ -15,9 +15,9 @@ import sys
 import pytest
 from cuda_calls import CASES, IN, called, compare, kernels, with_units
 from elftools.elf.elffile import ELFFile
-from gpu_compiling import TARGETS
 
 from isentrope._core.library import LSE
+from src.gpu.compiling import TARGETS
 
 # Kernels of all statistics take long to compile, and test_cuda_calls.py has the other calls.
 COMPILED = [case for case in CASES if not case.backward or case.wanted != "all"]

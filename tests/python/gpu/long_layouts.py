@@ -5,7 +5,8 @@ import re
 import layouts
 import oldest_triton
 import pytest
-from gpu_compiling import TARGETS, ttgir
+
+from src.gpu.compiling import TARGETS, ttgir
 
 
 @pytest.mark.parametrize("chip", layouts.CHIPS)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import torch
-from gpu_compiling import TARGETS, Compiled, Launch
 from variants import Variant
+
+from src.gpu.compiling import TARGETS, Compiled, Launch
 
 CHIPS = ("sm_80", "sm_90", "sm_100", "gfx942")  # sm_86, 89 and 120 use the tiles of sm_80
 CALLS = [

@@ -9,36 +9,33 @@ import time
 from pathlib import Path
 
 import pytest
+import triton
 
-BENCH = Path(__file__).parents[3] / "bench"
-sys.path.append(str(BENCH))
-import gpu_carried  # noqa: E402
-import gpu_carried_kernels as kernels  # noqa: E402
-import gpu_carried_run  # noqa: E402
-import gpu_carried_steps as steps  # noqa: E402
-import gpu_carried_work as work  # noqa: E402
-import triton  # noqa: E402
+from bench.carried import kernels, steps
+from bench.carried import run as carried_run
+from bench.gpu import works as work
+from isentrope.gpu import pairwise, plan, tile_table
 
-from isentrope.gpu import pairwise, plan, tile_table  # noqa: E402
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_second_run_goes_on_from_the_first(tmp_path):
-    first = gpu_carried_run.Run(tmp_path, 100, tiny=True)
+    first = steps.Run(tmp_path, 100, tiny=True)
     first.verdicts["a line"] = {"line": "a line", "outcome": "PASSED"}
     first.calls["a call"] = {"host_us": {}}
     first.rows["a shape"] = {"work": {"name": "a shape"}, "systems": []}
     first.write()
-    second = gpu_carried_run.Run(tmp_path, 100, tiny=True)
+    second = steps.Run(tmp_path, 100, tiny=True)
     assert (second.verdicts, second.calls, second.rows) == (first.verdicts, first.calls, first.rows)
     file = tmp_path / "bench.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"machine": "another"}))
-    assert gpu_carried_run.Run(tmp_path, 100, tiny=True).verdicts == {}
+    assert steps.Run(tmp_path, 100, tiny=True).verdicts == {}
     file.write_text("{")
-    assert gpu_carried_run.Run(tmp_path, 100, tiny=True).verdicts == {}
+    assert steps.Run(tmp_path, 100, tiny=True).verdicts == {}
 
 
 def test_what_there_is_no_time_for_is_noted(tmp_path):
-    run = gpu_carried_run.Run(tmp_path, 0, tiny=True)
+    run = steps.Run(tmp_path, 0, tiny=True)
     assert list(run.until_budget("shapes", [1, 2, 3], 1.0)) == []
     record = json.loads((tmp_path / "bench.json").read_text())
     assert record["runs"][0]["notes"]["shapes"].startswith("3 of 3 were left out")
@@ -52,7 +49,7 @@ def run(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", "")  # restored, since a run sets it
 
     def run(*options):
-        status = gpu_carried.main(["--tiny", "--output", str(tmp_path), *options])
+        status = carried_run.main(["--tiny", "--output", str(tmp_path), *options])
         return status, json.loads((tmp_path / "bench.json").read_text())
 
     return run
@@ -113,16 +110,16 @@ def test_a_device_that_became_unusable_ends_the_run(run, monkeypatch, capsys):
 def test_what_keeps_a_run_from_beginning_is_one_line(options, what, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("no-folder").write_text("")
-    assert gpu_carried.main(options) == 2 and not Path("results").exists()
+    assert carried_run.main(options) == 2 and not Path("results").exists()
     err = capsys.readouterr().err
     assert err.startswith("[run] ") and err.endswith(what + "\n") and err.count("\n") == 1
 
 
 def test_every_minute_has_a_line_and_every_result_is_in_the_file(tmp_path):
-    run, lines = gpu_carried_run.Run(tmp_path, 100, tiny=True), []
+    run, lines = steps.Run(tmp_path, 100, tiny=True), []
     run.begin("calls")
     run.write()
-    with gpu_carried_run.every_minute(lambda: lines.append(run.status()), 0.02):
+    with steps.every_minute(lambda: lines.append(run.status()), 0.02):
         for name in run.until_budget("calls", ["a call", "another"], 1.0):
             assert list(json.loads((tmp_path / "bench.json").read_text())["calls"]) == ["a call"] * (name == "another")
             run.calls[name] = {"host_us": {}}
@@ -140,7 +137,7 @@ def folder(tmp_path_factory):
     (package.parent / "bin").mkdir()
     (package.parent / "bin/isentrope").write_text("")
     made = package.parent / "carry"
-    subprocess.run([BENCH.parent / "scripts/bench-gpu-carry", package, made], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([ROOT / "scripts/bench-gpu-carry", package, made], check=True, stdout=subprocess.DEVNULL)
     return made
 
 
@@ -166,12 +163,12 @@ def test_the_folder_helps_and_refuses_without_torch_too(folder, tmp_path):
 
 
 def test_steps_are_chosen_by_name():
-    assert gpu_carried.steps("tune,check") == ["check", "tune"]
+    assert carried_run.steps("tune,check") == ["check", "tune"]
     with pytest.raises(Exception, match="must be some of check,calls,decode,shapes,tune,rest; got tiles"):
-        gpu_carried.steps("check,tiles")
-    assert list(gpu_carried.STEPS) == ["check", "calls", "decode", "shapes", "tune", "rest"]
-    assert list(steps.FUNCTIONS) == list(gpu_carried.STEPS)
-    shares = list(gpu_carried.STEPS.values())
+        carried_run.steps("check,tiles")
+    assert list(carried_run.STEPS) == ["check", "calls", "decode", "shapes", "tune", "rest"]
+    assert list(steps.FUNCTIONS) == list(carried_run.STEPS)
+    shares = list(carried_run.STEPS.values())
     assert shares == sorted(shares) and shares[-1] == 1.0
 
 
@@ -182,13 +179,13 @@ def test_the_lines_that_were_wrong_on_a_device_come_first():
 
 
 def test_the_page_says_how_many_calls_are_timed():
-    page = (BENCH.parent / "docs/gpu.md").read_text()
+    page = (ROOT / "docs/gpu.md").read_text()
     assert f"{len(work.DECODED)} decode steps (also under a CUDA graph) and {len(work.SHAPES)} shapes" in page
 
 
 def test_kernels_of_timed_calls_are_compiled_before_most_checks(monkeypatch):
     """In a run these calls would compile one after the other, and checks on every core."""
-    monkeypatch.setattr(kernels.carried, "problem_lines", lambda: [*pairwise.ONCE_FAILED, "another line"])
+    monkeypatch.setattr(kernels.works, "problem_lines", lambda: [*pairwise.ONCE_FAILED, "another line"])
     monkeypatch.setattr(plan, "chip_of", lambda _: plan.Chip("sm90", 132))
     tasks = kernels.tasks()
     works = [what for kind, what in tasks if kind == "work"]
@@ -224,7 +221,7 @@ def test_an_archive_is_used_for_its_chip_and_version_alone(tmp_path):
 
 COMPILE = """
 import sys
-import gpu_carried_kernels as kernels
+from bench.carried import kernels
 kernels.start_worker(90)
 assert kernels.compile_task(("line", "dt=bf16 shape=1x2:1x65x70x32 mask=causal:bottom_right")) == ""
 """
@@ -233,7 +230,7 @@ assert kernels.compile_task(("line", "dt=bf16 shape=1x2:1x65x70x32 mask=causal:b
 @pytest.mark.long
 def test_kernels_that_were_compiled_before_are_not_compiled_again(tmp_path):
     def compile_into(cache):
-        path = os.pathsep.join([str(BENCH), *filter(None, [os.environ.get("PYTHONPATH")])])
+        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = os.environ | {"TRITON_CACHE_DIR": str(cache), "TRITON_INTERPRET": "0", "PYTHONPATH": path}
         subprocess.run([sys.executable, "-c", COMPILE], env=environment, check=True)
         return {file: file.stat().st_mtime_ns for file in cache.glob("*/*.cubin")}

@@ -5,12 +5,12 @@ import re
 import pytest
 import torch
 import variants
-from gpu_compiling import TARGETS, binary, compiled, launches, ttgir
 from variants import Variant
 
 from isentrope._core.call import call_of
 from isentrope._core.library import BITS, LSE
 from isentrope.gpu import launch, plan, tile_table
+from src.gpu.compiling import TARGETS, binary, compiled, launches, ttgir
 
 HALVES = (torch.bfloat16, torch.float16)
 # Every entry of the plan on the chip with the fewest spare registers, with all options that take registers; on the

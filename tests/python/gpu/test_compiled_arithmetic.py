@@ -3,8 +3,9 @@
 import ptx
 import pytest
 import torch
-from gpu_compiling import TARGETS, binary, launches
 from variants import Variant
+
+from src.gpu.compiling import TARGETS, binary, launches
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 # The fast cases are calls that test_compiled compiles.

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from cuda_calls import CASES, IN, Case, called, compare, kernels, with_units
-from gpu_compiling import TARGETS
 
 from isentrope._core.library import LSE
 from isentrope.gpu import plan
+from src.gpu.compiling import TARGETS
 
 
 def without_code(launches):

@@ -1,21 +1,21 @@
-"""Limits of bench/gpu_decode.py on the compiled decode step for sm_90, and programs of a multiprocessor of others."""
+"""Limits of bench/gpu/decode.py on the compiled decode step for sm_90, and programs of a multiprocessor of others."""
 
 from pathlib import Path
 
-import gpu_decode
 import pytest
 import torch
-from gpu_compiling import TARGETS
-from gpu_decode import bars, bars_of_merges, bars_of_waves, measured, occupancy, table_of_waves, waves
 
+from bench.gpu import decode
+from bench.gpu.decode import bars, bars_of_merges, bars_of_waves, measured, occupancy, table_of_waves, waves
 from isentrope.gpu import plan
+from src.gpu.compiling import TARGETS
 
 # A loop of several warps with one buffer each for keys and values, which these limits must refuse.
 EIGHT_WARPS = plan.Tiles(16, 64, 8, 2)
 FAST = ("bf16", 128, False, 64)
 EVERY = [
     (dtype, dim, statistics, page)
-    for dtype in gpu_decode.DTYPES for dim in gpu_decode.INSTRUCTIONS for statistics in (False, True) for page in gpu_decode.PAGES
+    for dtype in decode.DTYPES for dim in decode.INSTRUCTIONS for statistics in (False, True) for page in decode.PAGES
 ]  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def test_the_plan_counts_on_the_programs_that_fit_a_multiprocessor(chip, count):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dtype", gpu_decode.DTYPES)
+@pytest.mark.parametrize("dtype", decode.DTYPES)
 @pytest.mark.parametrize("dim", [64, 256])
 def test_other_dimensions_fit_a_multiprocessor(dtype, dim):
     for page in (0, 64):

@@ -3,7 +3,6 @@ with each other and with those of Triton's dispatch."""
 
 from contextlib import nullcontext
 
-import gpu_host
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -11,6 +10,7 @@ from triton import knobs
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from bench.gpu import host
 from isentrope._core.call import call_of
 from isentrope._core.library import BITS, LSE
 from isentrope.gpu import dispatch, launch, operators, plan, prepared
@@ -27,7 +27,7 @@ BARS = {
 
 @pytest.fixture(autouse=True)
 def stand_in():
-    with gpu_host.stand_in_launches():
+    with host.stand_in_launches():
         yield
 
 
@@ -41,7 +41,7 @@ def launches(monkeypatch):
         shown = [(a.dtype, a.shape) if isinstance(a, torch.Tensor) else a for a in arguments]
         recorded.append((self, (x, y, z), shown))
 
-    monkeypatch.setattr(gpu_host._Compiled, "run", run)
+    monkeypatch.setattr(host._Compiled, "run", run)
     return recorded
 
 
@@ -61,8 +61,8 @@ def by_triton(monkeypatch):
 @pytest.mark.parametrize("anew", [False, True])
 @pytest.mark.parametrize(("kind", "keys"), BARS)
 def test_python_calls_of_a_call(kind, keys, anew):
-    with gpu_host.planned_anew() if anew else nullcontext():
-        counts = gpu_host.python_calls(gpu_host.step_of(kind, keys))
+    with host.planned_anew() if anew else nullcontext():
+        counts = host.python_calls(host.step_of(kind, keys))
     assert counts <= BARS[kind, keys][anew], counts
 
 
@@ -79,11 +79,11 @@ def on_the_cpu(monkeypatch):
     operators._LIBRARIES[0]._destroy()
 
 
-@pytest.mark.parametrize("keys", gpu_host.PUBLIC_KEYS)
+@pytest.mark.parametrize("keys", host.PUBLIC_KEYS)
 @pytest.mark.parametrize("name", PUBLIC_BARS)
 def test_python_calls_of_a_public_function(name, keys, on_the_cpu):
     with torch.set_grad_enabled("backward" in name):
-        counts = gpu_host.python_calls(gpu_host.public_steps(keys)[name])
+        counts = host.python_calls(host.public_steps(keys)[name])
     assert counts <= PUBLIC_BARS[name], counts
 
 
@@ -102,7 +102,7 @@ class Counting(TorchDispatchMode):
 @pytest.mark.parametrize("kind", ["plain", "plain statistics", "statistics", "plain backward", "backward"])
 def test_operations_of_torch_in_a_prepared_call(kind):
     """Statistics are views of one tensor, made by one operation. Kernels write everything, and memory needs no dispatcher."""
-    step = gpu_host.step_of(kind, 1024)
+    step = host.step_of(kind, 1024)
     for _ in range(2):
         step()
     with Counting() as counting:
@@ -112,7 +112,7 @@ def test_operations_of_torch_in_a_prepared_call(kind):
 
 @pytest.mark.parametrize("kind", ["forward", "statistics", "backward"])
 def test_a_call_is_dispatched_by_triton_once(kind, launches, by_triton):
-    step = gpu_host.step_of(kind, 1024)
+    step = host.step_of(kind, 1024)
     step()
     first, compiled = launches.copy(), len(by_triton)
     launches.clear()
@@ -125,9 +125,9 @@ def test_a_call_is_dispatched_by_triton_once(kind, launches, by_triton):
 @pytest.mark.parametrize("anew", [False, True])
 def test_hooks_are_passed_on_if_there_are_any(anew, monkeypatch):
     """Profilers add hooks in a running process, and remove them."""
-    seen, step, runtime = [], gpu_host.step_of("forward", 1), knobs.runtime
-    monkeypatch.setattr(gpu_host._Compiled, "run", lambda self, *passed: seen.append(passed[6:9]))
-    with gpu_host.planned_anew() if anew else nullcontext():
+    seen, step, runtime = [], host.step_of("forward", 1), knobs.runtime
+    monkeypatch.setattr(host._Compiled, "run", lambda self, *passed: seen.append(passed[6:9]))
+    with host.planned_anew() if anew else nullcontext():
         for _ in range(3):
             seen.clear()  # Triton's own dispatch makes the first launches.
             step()
@@ -182,7 +182,7 @@ def test_the_kernel_is_the_one_that_triton_would_take(wanted, launches, monkeypa
 
 def test_steps_of_decoding_find_their_kernels(by_triton):
     """The number of keys is no part of the key, but whether 16 divides it."""
-    step = gpu_host.decode_step()
+    step = host.decode_step()
     for keys in range(64, 300):
         step(keys)
     before = len(by_triton)
@@ -266,7 +266,7 @@ def test_a_prepared_call_passes_what_a_planned_one_passes(name, described, monke
     """Kernels, grids, numbers and addresses. Allocations are as far apart as they were large, and results are those returned."""
     found, tiles = [], plan.tiles
     monkeypatch.setattr(plan, "tiles", lambda *x, **y: Tiles(*tiles(*x, **y))._replace(descriptors=described))
-    monkeypatch.setattr(gpu_host._Compiled, "run", lambda self, *passed: found.append((self, passed[:3], passed[9:])))
+    monkeypatch.setattr(host._Compiled, "run", lambda self, *passed: found.append((self, passed[:3], passed[9:])))
     function, arguments = CALLS[name]
     results = []
     for _ in range(3):

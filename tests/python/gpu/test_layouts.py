@@ -2,7 +2,8 @@
 
 import layouts
 import oldest_triton
-from gpu_compiling import Product, wrong_products
+
+from src.gpu.compiling import Product, wrong_products
 
 
 def test_no_product_of_the_worst_kernels_is_wrong():

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from gpu_compiling import TARGETS
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves
 from triton.runtime import driver
@@ -17,6 +16,7 @@ from isentrope._core.library import OPS
 from isentrope.gpu import ahead, dispatch, plan, prepared, tile_table
 from isentrope.gpu.problems import Problem
 from isentrope.gpu.tile_table import Key, Tiles
+from src.gpu.compiling import TARGETS
 
 TARGET = TARGETS["sm_90"].gpu
 _interpret = InterpretedFunction.run

@@ -1,14 +1,13 @@
-"""Limits of bench/gpu_bar.py and bench/gpu_statistics.py on the compiled kernels for sm_90."""
+"""Limits of bench/gpu/bar.py and bench/gpu/costs.py on the compiled kernels for sm_90."""
 
-import gpu_static
-import gpu_statistics
 import pytest
-from gpu_bar import bars
-from gpu_disassembly import Loop, loops
 from variants import changed_sources
 
+from bench.gpu import costs, static
+from bench.gpu.bar import bars
 from isentrope.gpu import plan
 from isentrope.gpu.kernels import gradient_tile
+from src.gpu.disassembly import loops
 
 SMALL = {  # tiles of earlier versions: the same for every call, small enough for all statistics
     ("sm90", "forward"): dict.fromkeys((64, 128), plan.Tiles(128, 32, 8, 2)),
@@ -20,52 +19,52 @@ OTHERS = [pytest.param(dtype, dim, marks=pytest.mark.long) for dtype, dim in (("
 
 @pytest.mark.parametrize("dtype, dim", [("bf16", 64), *OTHERS])
 def test_the_bar_holds(dtype, dim):
-    assert not [str(bar) for bar in bars(gpu_static.measured(dtype, dim)) if not bar.holds]
+    assert not [str(bar) for bar in bars(static.measured(dtype, dim)) if not bar.holds]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dim", gpu_static.DIMS)
+@pytest.mark.parametrize("dim", static.DIMS)
 def test_small_tiles_are_refused(dim, monkeypatch):
     monkeypatch.setattr(plan, "_BARE", SMALL)
     monkeypatch.setattr(plan, "_OWN", SMALL)
-    missed = [bar.what for bar in bars(gpu_static.measured("bf16", dim)) if not bar.holds]
+    missed = [bar.what for bar in bars(static.measured("bf16", dim)) if not bar.holds]
     for what in ("forward: instructions a score over the plain", "columns of the narrowest", "fences in a loop", "instructions a flop"):
         assert any(what in one for one in missed), what
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("dtype, dim", [("bf16", 64), *OTHERS])
-@pytest.mark.parametrize("direction", gpu_statistics.PASSES)
+@pytest.mark.parametrize("direction", costs.PASSES)
 def test_statistics_cost_what_their_limits_allow(direction, dtype, dim):
-    names = tuple(name for of, name in gpu_statistics.LIMITS if of == direction)
-    bars = [bar for cost in gpu_statistics.costs(direction, dtype, dim, names) for bar in gpu_statistics.bars(cost)]
+    names = tuple(name for of, name in costs.LIMITS if of == direction)
+    bars = [bar for cost in costs.costs(direction, dtype, dim, names) for bar in costs.bars(cost)]
     assert sum("over those without" in bar.what for bar in bars) == len(names)
     assert not [str(bar) for bar in bars if not bar.holds]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dim", gpu_static.DIMS)
-@pytest.mark.parametrize("direction", gpu_statistics.PASSES)
+@pytest.mark.parametrize("dim", static.DIMS)
+@pytest.mark.parametrize("direction", costs.PASSES)
 def test_statistics_cost_what_their_limits_allow_in_measured_tiles(direction, dim):
-    names = tuple(name for of, name in gpu_statistics.LIMITS_OF_MEASURED if of == direction)
+    names = tuple(name for of, name in costs.LIMITS_OF_MEASURED if of == direction)
     bars = [
         bar
-        for cost in gpu_statistics.costs(direction, "bf16", dim, names, measured_tiles=True)
-        for bar in gpu_statistics.bars(cost)
+        for cost in costs.costs(direction, "bf16", dim, names, measured_tiles=True)
+        for bar in costs.bars(cost)
     ]
     assert len(bars) == len(names) and not [str(bar) for bar in bars if not bar.holds]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dim", gpu_static.DIMS)
+@pytest.mark.parametrize("dim", static.DIMS)
 def test_an_instruction_more_for_each_score_is_refused(dim):
     """Gradients of the entropy that also bound each logit, as in tiles with hidden keys, are above the limit."""
     function = gradient_tile.logit_gradients
     source = function.src.replace("if not FINITE:", "if True:")
     assert source != function.src
     with changed_sources({function: source}):
-        (cost,) = gpu_statistics.costs("backward", "bf16", dim, ("entropy",))
-    (missed,) = [bar for bar in gpu_statistics.bars(cost) if not bar.holds]
+        (cost,) = costs.costs("backward", "bf16", dim, ("entropy",))
+    (missed,) = [bar for bar in costs.bars(cost) if not bar.holds]
     assert "instructions over those without statistics" in missed.what
 
 

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 import triton
-from gpu_compiling import TARGETS, launches
 from stand_in_device import CHIP, StandIn
 from triton.backends.compiler import GPUTarget
 
 from isentrope.gpu import ahead, candidates, launch, plan, tile_table, tuning
 from isentrope.gpu.tile_table import Key, Tiles
+from src.gpu.compiling import TARGETS, launches
 
 KEYS = candidates.keys(dims=(64,))
 FORWARD, QUERY = KEYS[0], KEYS[2]

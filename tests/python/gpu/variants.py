@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from gpu_compiling import Compiled, Launch, Target, compiled, launches
 from triton.runtime.jit import JITFunction
 
 from isentrope._core.call import call_of
 from isentrope._core.library import LSE, SUPPORT
 from isentrope.gpu import launch
 from isentrope.statistics import ALL
+from src.gpu.compiling import Compiled, Launch, Target, compiled, launches
 
 _RULE = "log_length(length=total)*attn_temperature_tuning"  # reads each of the lengths that a row has
 _PAGE = 16

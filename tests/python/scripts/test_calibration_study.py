@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).parents[3] / "bench/calibration"
+BENCH = Path(__file__).parents[3] / "bench/models"
 sys.path.insert(0, str(BENCH))
 verdicts = pytest.importorskip("verdicts")
 

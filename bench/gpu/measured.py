@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpu_compiling import TARGETS, Compiled, Loop
-
 from isentrope.gpu.plan import programs_of
+from src.gpu.compiling import TARGETS, Compiled, Loop
 
 
 class Measured(NamedTuple):

@@ -1,4 +1,4 @@
-#include "bench/limits.h"
+#include "bench/cpu/limits.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/limits.cc"

@@ -1,11 +1,11 @@
 """Isentrope and its peers, each with a way to run a piece of work. A system returns None for unsupported work."""
 
-import isentrope
 import numpy
 import torch
 import torch.nn.functional as F
 
-from isentrope_c import Isentrope, all_statistics
+import isentrope
+from bench.cpu.isentrope_c import Isentrope, all_statistics
 
 
 def with_gradients(attention, q, k, v, d_output, **options):
@@ -95,7 +95,7 @@ class Zentorch:
     name = "zentorch"
 
     def __init__(self):
-        import zentorch  # noqa: F401: registers its operators
+        import zentorch  # noqa: F401, registers its operators
 
     def prepare(self, work, q, k, v, d_output):
         if work.kind not in ("forward", "decode"):

@@ -1,10 +1,20 @@
-"""Work of the carried folder: checks and timings, in this order. Its kernels are compiled before the folder is
-carried."""
+"""Calls to time and problems to check on a GPU: those of bench/gpu/run.py, and those of the carried folder.
+
+Kernels of the latter are compiled before it is carried. It takes its work in this order."""
 
 from __future__ import annotations
 
-from work import Work, square
+from collections.abc import Iterator
+from dataclasses import replace
 
+from bench.work import Work, square
+
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
+STEPS = [  # decode steps: sequences, keys, key heads of 32 query heads
+    (1, 1024, 8), (1, 8192, 8), (1, 131072, 8), (8, 1024, 8), (8, 8192, 8), (8, 32768, 8), (8, 131072, 8), (64, 1024, 8), (64, 8192, 8),
+    (8, 8192, 32), (8, 32768, 16), (8, 131072, 2),
+]  # fmt: skip
+TOKENS = 16384  # tokens of a call: longer sequences are fewer
 COMMON = [  # calls that models make, in every type, with and without gradients
     f"dt={dtype} shape=1x2:1x257x300x{dim} mask=causal:bottom_right{bwd}"
     for bwd in (" bwd=1", "") for dtype in ("bf16", "f16", "f32") for dim in (64, 128)
@@ -48,3 +58,19 @@ def problem_lines() -> list[str]:
     from isentrope.gpu.pairwise import problem_lines as covering
 
     return [*covering(), *COMMON]
+
+
+def all_work() -> Iterator[Work]:
+    for dtype in ("bf16", "f16"):
+        for dim in (64, 128):
+            for n in LENGTHS:
+                batch, heads = max(1, TOKENS // n), 2048 // dim
+                for causal in (False, True):
+                    for kind in ("forward", "gradient"):
+                        yield square(kind, batch, heads, n, dim, dtype, causal)
+            yield square("entropy", 2, 2048 // dim, 8192, dim, dtype, True)
+            yield square("statistics", 4, 2048 // dim, 4096, dim, dtype, True)
+            yield square("entropy gradient", 4, 2048 // dim, 4096, dim, dtype, True)
+        for batch, keys, key_heads in STEPS:
+            yield Work("decode", batch, 32, 1, keys, 128, dtype, False, key_heads)
+        yield from (replace(work, dtype=dtype) for work in PAGED)

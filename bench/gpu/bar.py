@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gpu_measured import Measured
+from bench.gpu.measured import Measured
 
 GRADIENTS = "query gradient", "key gradient"
 PEER = "FlexAttention "

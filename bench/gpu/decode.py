@@ -12,17 +12,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from gpu_bar import Bar
-from gpu_compiling import TARGETS, Compiled, Loop, compiled, launches
 
 from isentrope._core.call import call_of
 from isentrope._core.library import LSE
 from isentrope.gpu import launch, plan
 from isentrope.gpu.launch_forward import merging
 from isentrope.statistics import ALL
+
+sys.path.append(str(Path(__file__).parents[2]))
+from bench.gpu.bar import Bar  # noqa: E402
+from src.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 PAGES = (0, 16, 64, 256)

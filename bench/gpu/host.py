@@ -27,7 +27,6 @@ if __name__ == "__main__":
 
 import torch
 import torch.nn.functional as F
-from gpu_compiling import TARGETS
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
@@ -38,8 +37,9 @@ from isentrope.gpu import ahead, dispatch, launch, operators, plan, prepared
 from isentrope.gpu.operands import Operands
 from isentrope.statistics import ALL
 
-sys.path.append(str(Path(__file__).parents[1] / "scripts"))
-from json_rows import write_rows  # noqa: E402
+sys.path.append(str(Path(__file__).parents[2]))
+from scripts.json_rows import write_rows  # noqa: E402
+from src.gpu.compiling import TARGETS  # noqa: E402
 
 HEADS, DIM = 8, 64
 PUBLIC_KEYS = (1, 1024)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Benchmarks Isentrope and its peers on the GPU of this machine: a table, bench.json and report.html.
 
-    bench/gpu.py [PROGRAM]         # what make bench-gpu runs: PROGRAM is isentrope, which writes the page
-    bench/gpu.py --tiny            # one shape of each kind, interpreted without a GPU: only shows that it runs
+    bench/gpu/run.py [PROGRAM]         # what make bench-gpu runs: PROGRAM is isentrope, which writes the page
+    bench/gpu/run.py --tiny            # one shape of each kind, interpreted without a GPU: only shows that it runs
 
 The systems alternate, repetition by repetition, after WARM seconds that warm the clocks, timed by the device's events.
 """
@@ -10,11 +10,9 @@ The systems alternate, repetition by repetition, after WARM seconds that warm th
 import argparse
 import datetime
 import os
-import statistics
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,45 +20,22 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-sys.path.append(str(Path(__file__).parents[1] / "scripts"))
-import isentrope.gpu  # noqa: E402, after it is decided who interprets
-from errors import error_of, gradient_error_of  # noqa: E402
-from gpu_carried_work import CALLS, PAGED, TINY_SHAPES  # noqa: E402
-from gpu_systems import Isentrope, all_systems, small_systems  # noqa: E402
+sys.path.append(str(Path(__file__).parents[2]))
+import isentrope.gpu  # noqa: E402, F401, after it is decided who interprets
+from bench.errors import error_of, gradient_error_of  # noqa: E402
+from bench.gpu.systems import Isentrope, all_systems, small_systems  # noqa: E402
+from bench.gpu.works import CALLS, TINY_SHAPES, all_work  # noqa: E402
+from bench.harness import add_rates, first_line, prepared, row_of, streams, timed  # noqa: E402
+from bench.work import tensors_of  # noqa: E402
 from isentrope.gpu.interpreter import speed_up  # noqa: E402
-from json_rows import write_rows  # noqa: E402
-from work import Work, square  # noqa: E402
+from scripts.json_rows import write_rows  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 if DEVICE == "cpu":
     speed_up()
-ISENTROPE = "isentrope"
-ISENTROPE_LSE_ONLY = ISENTROPE + ", lse alone"
-LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 WARM = 0.05
 HOST_CALLS = 100  # small calls that the host makes in a row
-STEPS = [  # decode steps: sequences, keys, key heads of 32 query heads
-    (1, 1024, 8), (1, 8192, 8), (1, 131072, 8), (8, 1024, 8), (8, 8192, 8), (8, 32768, 8), (8, 131072, 8), (64, 1024, 8), (64, 8192, 8),
-    (8, 8192, 32), (8, 32768, 16), (8, 131072, 2),
-]
-TOKENS = 16384  # tokens of a call: longer sequences are fewer
-
-
-def all_work():
-    for dtype in ("bf16", "f16"):
-        for dim in (64, 128):
-            for n in LENGTHS:
-                batch, heads = max(1, TOKENS // n), 2048 // dim
-                for causal in (False, True):
-                    for kind in ("forward", "gradient"):
-                        yield square(kind, batch, heads, n, dim, dtype, causal)
-            yield square("entropy", 2, 2048 // dim, 8192, dim, dtype, True)
-            yield square("statistics", 4, 2048 // dim, 4096, dim, dtype, True)
-            yield square("entropy gradient", 4, 2048 // dim, 4096, dim, dtype, True)
-        for batch, keys, key_heads in STEPS:
-            yield Work("decode", batch, 32, 1, keys, 128, dtype, False, key_heads)
-        yield from (replace(work, dtype=dtype) for work in PAGED)
 
 
 def seconds_of(run, calls):
@@ -102,28 +77,6 @@ def limits():
     return {"memory_read": large.numel() * 4 / seconds_of(large.sum, 10)[0], "flops": rates}
 
 
-def tensors_of(work):
-    torch.manual_seed(1)
-    query = (work.batch, work.heads, work.queries, work.dim)
-    key = (work.batch, work.key_heads, work.keys, work.dim)
-    return [torch.randn(shape, device=DEVICE).to(DTYPES[work.dtype]) for shape in (query, key, key, query)]
-
-
-def prepared(system, work, tensors, notes):
-    try:
-        run = system.prepare(work, *tensors)
-        if run:
-            run()
-        return run
-    except Exception as error:
-        notes[f"{system.name}, {work.name}"] = first_line(error)
-        return None
-
-
-def first_line(error):
-    return (str(error) or repr(error)).splitlines()[0]
-
-
 def errors_of(work, result, tensors, rule, reads_entropy):
     output, *gradients = result if isinstance(result, tuple) else (result,)
     tensors = [x.detach() for x in tensors]
@@ -136,26 +89,17 @@ def errors_of(work, result, tensors, rule, reads_entropy):
 def measured(systems, work, repetitions, notes):
     """Returns the results of the systems that ran; notes say why the others did not."""
     torch._dynamo.reset()  # otherwise FlexAttention would be compiled for dynamic sizes
-    tensors = tensors_of(work)
-    runs = {system.name: prepared(system, work, tensors, notes) for system in systems}
+    tensors = tensors_of(work, DEVICE)
+    runs = prepared(systems, work, tensors, notes)
     rules = {
         system.name: (getattr(system, "rule", None), isinstance(system, Isentrope) and system.reads_entropy(work))
         for system in systems
     }  # fmt: skip
-    runs = {name: run for name, run in runs.items() if run}
     calls = {name: max(1, int(0.02 / warmed(run))) for name, run in runs.items()}
-    times, errors = {name: [] for name in runs}, {}
-    for repetition in range(repetitions):
-        for name, run in runs.items():
-            seconds, result = seconds_of(run, calls[name])
-            times[name].append(seconds)
-            if repetition == 0:
-                errors[name] = errors_of(work, result, tensors, *rules[name])
-            del result
-    return [
-        {"name": name, "seconds": statistics.median(seconds), "repetitions": seconds, **errors[name]}
-        for name, seconds in times.items()
-    ]
+    return timed(
+        runs, repetitions, lambda name: seconds_of(runs[name], calls[name]),
+        lambda name, result: errors_of(work, result, tensors, *rules[name]),
+    )  # fmt: skip
 
 
 def host_microseconds(step, calls):
@@ -194,7 +138,7 @@ def host_row(work, calls=HOST_CALLS):
     row = {"work": work.as_json(), "host_us": {}}
     for system in small_systems():
         try:
-            step = system.prepare(work, *tensors_of(work))
+            step = system.prepare(work, *tensors_of(work, DEVICE))
             row["host_us"][system.name] = host_microseconds(step, calls)
             if isinstance(system, Isentrope) and not system.statistics and work.kind == "forward":
                 row |= seconds_under_a_graph(step)
@@ -204,19 +148,10 @@ def host_row(work, calls=HOST_CALLS):
     return row
 
 
-def row_of(work, systems, limit):
-    """Returns rates, ratio to the best peer, and the fraction of the device's peak, as bench/run.py does."""
-    streams = work.kind == "decode"
-    limit = limit["memory_read"] if streams else limit["flops"][work.dtype]
-    for system in systems:
-        system["rate"] = (work.bytes if streams else work.flops) / system["seconds"]
-    by_name = {system["name"]: system for system in systems}
-    isentrope, bare = by_name[ISENTROPE], by_name[ISENTROPE_LSE_ONLY]
-    peers = [system for system in systems if not system["name"].startswith(ISENTROPE)]
-    row = {"work": work.as_json(), "flops": work.flops, "bytes": work.bytes, "systems": systems, "limit": limit}
-    best = max(peers, key=lambda system: system["rate"], default=isentrope)
-    row |= {"best_peer": best["name"], "ratio": isentrope["rate"] / best["rate"], "of_limit": isentrope["rate"] / limit}
-    return row | {"statistics_cost": isentrope["seconds"] / bare["seconds"] - 1}
+def rated(work, systems, limit):
+    """Returns the row of the work, with its rates."""
+    row = row_of(work, systems)
+    return add_rates(row, limit["memory_read"] if streams(row) else limit["flops"][work.dtype])
 
 
 def print_row(row):
@@ -251,7 +186,7 @@ def main():
     limit, notes, rows = limits(), {}, []
     for work in TINY_SHAPES if arguments.tiny else all_work():
         systems = measured(all_systems(), work, 1 if arguments.tiny else arguments.repetitions, notes)
-        rows.append(row_of(work, systems, limit))
+        rows.append(rated(work, systems, limit))
         print_row(rows[-1])
     for name, why in notes.items():
         print(f"without {name}: {why}")

@@ -8,35 +8,17 @@ Systems alternate, repetition by repetition, so that disturbances affect all of 
 import argparse
 import json
 import os
-import statistics
 import sys
 import time
+from pathlib import Path
 
 import torch
 
-from errors import error_of
-from systems import all_systems
-from work import FULL, QUICK
-
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
-
-
-def tensors_of(work):
-    torch.manual_seed(1)
-    query = (work.batch, work.heads, work.queries, work.dim)
-    key = (work.batch, work.key_heads, work.keys, work.dim)
-    return [torch.randn(shape).to(DTYPES[work.dtype]) for shape in (query, key, key, query)]
-
-
-def prepare(system, work, tensors, notes):
-    try:
-        run = system.prepare(work, *tensors)
-        if run:
-            run()
-        return run
-    except Exception as error:
-        notes[f"{system.name}, {work.name}"] = str(error).splitlines()[0]
-        return None
+sys.path.append(str(Path(__file__).parents[2]))
+from bench.cpu.systems import all_systems  # noqa: E402
+from bench.errors import error_of  # noqa: E402
+from bench.harness import prepared, row_of, timed  # noqa: E402
+from bench.work import FULL, QUICK, tensors_of  # noqa: E402
 
 
 def seconds_of(run, inner, clock):
@@ -48,28 +30,14 @@ def seconds_of(run, inner, clock):
 
 def measure(systems, work, repetitions, clock, notes):
     tensors = tensors_of(work)
-    runs = {system.name: prepare(system, work, tensors, notes) for system in systems}
-    runs = {name: run for name, run in runs.items() if run}
+    runs = prepared(systems, work, tensors, notes)
     rest = {system.name: getattr(system, "rest", 0.01) for system in systems}
     inner = {name: max(1, int(0.02 / seconds_of(run, 1, clock)[0])) for name, run in runs.items()}
-    times, errors = {name: [] for name in runs}, {}
-    for repetition in range(repetitions):
-        for name, run in runs.items():
-            seconds, output = seconds_of(run, inner[name], clock)
-            times[name].append(seconds)
-            if clock is time.perf_counter:
-                time.sleep(rest[name])
-            if repetition == repetitions - 1:
-                errors[name] = error_of(work, output, *tensors[:3])
-    return {
-        "work": work.as_json(),
-        "flops": work.flops,
-        "bytes": work.bytes,
-        "systems": [
-            {"name": name, "seconds": statistics.median(seconds), "repetitions": seconds, "error": errors[name]}
-            for name, seconds in times.items()
-        ],
-    }
+    return row_of(work, timed(
+        runs, repetitions, lambda name: seconds_of(runs[name], inner[name], clock),
+        lambda name, output: {"error": error_of(work, output, *tensors[:3])},
+        lambda name: time.sleep(rest[name]) if clock is time.perf_counter else None,
+    ))  # fmt: skip
 
 
 def main():

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-import gpu_disassembly as disassembly
 import torch
 import triton
-from gpu_disassembly import Loop
 from torch import Tensor
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
@@ -29,6 +27,8 @@ from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from isentrope.gpu import plan
+from src.gpu import disassembly
+from src.gpu.disassembly import Loop
 
 
 class Target(NamedTuple):

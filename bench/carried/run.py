@@ -19,8 +19,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+sys.path.append(str(Path(__file__).parents[2]))
 if TYPE_CHECKING:
-    from gpu_carried_run import Run
+    from bench.carried.steps import Run
 
 # Steps in order, with the share of the budget at which each stops.
 STEPS = {"check": 0.35, "calls": 0.42, "decode": 0.5, "shapes": 0.75, "tune": 0.95, "rest": 1.0}
@@ -36,12 +37,11 @@ def steps(text: str) -> list[str]:
 def begun(options: argparse.Namespace) -> Run:
     """Returns a run whose results can be written. Raises ImportError, OSError or ValueError if nothing can be
     measured."""
-    import gpu  # after the arguments, so that --help needs no torch
-    import torch
-    from gpu_carried_kernels import unpack, use_portable_keys
-    from gpu_carried_run import Run, versions
+    import torch  # after the arguments, so that --help needs no torch
 
     import isentrope
+    from bench.carried.kernels import unpack, use_portable_keys
+    from bench.carried.steps import Run, gpu, versions
 
     if gpu.DEVICE == "cpu" and not options.tiny:
         raise ValueError("a CUDA device is needed; got none (--tiny goes the same way without)")
@@ -52,7 +52,7 @@ def begun(options: argparse.Namespace) -> Run:
     print(f"isentrope of {isentrope.__path__[0]}, {versions()}", flush=True)
     if gpu.DEVICE == "cuda":
         major, minor = torch.cuda.get_device_capability()
-        archive = Path(__file__).parents[1] / "kernels.tar.xz"
+        archive = Path(__file__).parents[2] / "kernels.tar.xz"
         use_portable_keys()
         print(unpack(archive, Path(os.environ["TRITON_CACHE_DIR"]), 10 * major + minor), flush=True)
     return run
@@ -60,8 +60,7 @@ def begun(options: argparse.Namespace) -> Run:
 
 def measure(run: Run, names: list[str]) -> int:
     """Runs the steps, and returns the exit status."""
-    from gpu_carried_run import every_minute
-    from gpu_carried_steps import FUNCTIONS, gpu_works
+    from bench.carried.steps import FUNCTIONS, every_minute, gpu_works
 
     file = run.output / "bench.json"
     try:

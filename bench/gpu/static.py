@@ -18,18 +18,20 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import gpu_peers
 import torch
 import triton
-from gpu_bar import bars
-from gpu_compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin
-from gpu_measured import Measured
 from triton.compiler import ASTSource
 
 from isentrope._core.call import call_of
 from isentrope._core.files import write_text
 from isentrope._core.library import BITS, SUPPORT
 from isentrope.gpu import launch, plan, tile_table
+
+sys.path.append(str(Path(__file__).parents[2]))
+from bench.gpu import peers  # noqa: E402
+from bench.gpu.bar import bars  # noqa: E402
+from bench.gpu.measured import Measured  # noqa: E402
+from src.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin  # noqa: E402
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 DIMS = (64, 128)
@@ -53,7 +55,7 @@ def isentrope_kernels(dtype: str, dim: int) -> Iterator[Measured]:
 
 def launched(dtype: str, dim: int, wanted: int, backward: bool) -> Iterator[Measured]:
     """Yields the tile kernels of a call, or of the backward pass of a loss that reads its statistics."""
-    kind, shape = DTYPES[dtype], (4, gpu_peers.HEADS, gpu_peers.LENGTH, dim)
+    kind, shape = DTYPES[dtype], (4, peers.HEADS, peers.LENGTH, dim)
     x = torch.empty(shape[2:], dtype=kind).expand(shape)
     arguments = call_of(x, x, x, causal=True)
     with launches(TARGETS["sm_90"]) as planned:
@@ -71,7 +73,7 @@ def launched(dtype: str, dim: int, wanted: int, backward: bool) -> Iterator[Meas
             yield Measured(name, dtype, dim, tile.ROWS, tile.KEYS, options["num_warps"], kernel, loop)
 
 
-def _of_source(source: gpu_peers.Source) -> Compiled:
+def _of_source(source: peers.Source) -> Compiled:
     attributes: dict[tuple[int, ...], list] = {(index,): [["tt.divisibility", 16]] for index in source.divisible}
     program = ASTSource(source.kernel, source.signature, constexprs=source.constants, attrs=attributes)
     options = {**source.options, "enable_fp_fusion": True}
@@ -80,15 +82,15 @@ def _of_source(source: gpu_peers.Source) -> Compiled:
 
 def plain(dtype: str, dim: int) -> Iterator[Measured]:
     for rows, keys, warps, stages in PLAIN[dim]:
-        kernel = _of_source(gpu_peers.plain(DTYPES[dtype], dim, rows, keys, warps, stages))
+        kernel = _of_source(peers.plain(DTYPES[dtype], dim, rows, keys, warps, stages))
         yield Measured("plain forward", dtype, dim, rows, keys, warps, kernel, unmasked(kernel.loops)[0])
 
 
 def flex(dtype: str, dim: int) -> Iterator[Measured]:
-    source = gpu_peers.flex_forward(DTYPES[dtype], dim)
+    source = peers.flex_forward(DTYPES[dtype], dim)
     kernel, tile, warps = _of_source(source), source.tile, source.options["num_warps"]
     yield Measured("FlexAttention forward", dtype, dim, *tile["forward"], warps, kernel, unmasked(kernel.loops)[0])
-    source = gpu_peers.flex_backward(DTYPES[dtype], dim)
+    source = peers.flex_backward(DTYPES[dtype], dim)
     kernel, tile, warps = _of_source(source), source.tile, source.options["num_warps"]
     for name, loop in zip(("query gradient", "key gradient"), unmasked(kernel.loops), strict=True):
         yield Measured(f"FlexAttention {name}", dtype, dim, *tile[name], warps, kernel, loop)

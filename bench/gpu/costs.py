@@ -14,17 +14,19 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
-
-import gpu_static
-from gpu_bar import Bar, of_each
-from gpu_measured import Measured
-from gpu_static import LSE
 
 from isentrope._core.library import BITS
 from isentrope.gpu import plan, tile_table
 from isentrope.statistics import ALL
+
+sys.path.append(str(Path(__file__).parents[2]))
+from bench.gpu import static  # noqa: E402
+from bench.gpu.bar import Bar, of_each  # noqa: E402
+from bench.gpu.measured import Measured  # noqa: E402
+from bench.gpu.static import LSE  # noqa: E402
 
 STATISTICS = {
     "entropy": LSE | BITS["entropy"],
@@ -79,15 +81,15 @@ def costs(
             patches.enter_context(mock.patch.object(plan, "table_of", lambda *_: tile_table.NONE))
             for table in ("_BARE", "_MOMENTS"):
                 patches.enter_context(mock.patch.object(plan, table, {}))
-        without = list(gpu_static.launched(dtype, dim, LSE, backward))
+        without = list(static.launched(dtype, dim, LSE, backward))
         for name in names:
-            kernels = list(gpu_static.launched(dtype, dim, STATISTICS[name], backward))
+            kernels = list(static.launched(dtype, dim, STATISTICS[name], backward))
             yield Cost(direction, name, kernels, without, measured_tiles)
 
 
 def every_cost(dtype: str, measured_tiles: bool = False) -> list[Cost]:
     """Returns the costs in both passes and all dimensions. Only bf16 has measured tiles."""
-    places = [(direction, dtype, dim) for direction in PASSES for dim in gpu_static.DIMS]
+    places = [(direction, dtype, dim) for direction in PASSES for dim in static.DIMS]
     return [cost for place in places for cost in costs(*place, measured_tiles=measured_tiles)]
 
 
@@ -104,20 +106,20 @@ def bars(cost: Cost) -> Iterator[Bar]:
 
 def table(costs: list[Cost]) -> Iterator[str]:
     """Yields a row for each statistic: what it adds to each pass in each dimension."""
-    places = [(direction, dim) for direction in PASSES for dim in gpu_static.DIMS]
+    places = [(direction, dim) for direction in PASSES for dim in static.DIMS]
     yield f"| statistic | {' | '.join(f'{direction}, {dim}' for direction, dim in places)} |"
     yield f"|---|{'---|' * len(places)}"
     by_place = {(x.statistic, x.direction, x.kernels[0].dim): x for x in costs}
-    bare = [32 * sum(x.a_score for x in by_place["all", *place].without) for place in places]
+    bare = [32 * sum(x.a_score for x in by_place[("all", *place)].without) for place in places]
     yield f"| none | {' | '.join(f'{count:.1f}' for count in bare)} |"
     for name in STATISTICS:
-        cells = (by_place[name, *place] for place in places)
+        cells = (by_place[(name, *place)] for place in places)
         yield f"| {name} | {' | '.join(f'{x.more:+.1f}: {x.ratio:.2f}' for x in cells)} |"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtypes", nargs="+", choices=gpu_static.DTYPES, default=["bf16"])
+    parser.add_argument("--dtypes", nargs="+", choices=static.DTYPES, default=["bf16"])
     missed = 0
     for dtype in parser.parse_args().dtypes:
         for measured_tiles in (False, True)[: 2 if dtype == "bf16" else 1]:

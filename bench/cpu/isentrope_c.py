@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 DTYPES = {torch.float32: 1, torch.bfloat16: 2, torch.float16: 3, torch.int64: 6, torch.int8: 7}
-_HEADER = (Path(__file__).parents[1] / "include/isentrope/isentrope.h").read_text()
+_HEADER = (Path(__file__).parents[2] / "include/isentrope/isentrope.h").read_text()
 _STATISTICS = _HEADER.partition("struct isentrope_statistics {")[2].partition("}")[0]
 STATISTICS = re.findall(r"isentrope_array (\w+);", _STATISTICS)
 NONE, BOTTOM_RIGHT = 0, 2

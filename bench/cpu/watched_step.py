@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Cost of Monitor and QKClip: a training step with each of them at every step, over one without.
 
-    bench/watched_step.py [--rounds 60] [--json]
+    bench/cpu/watched_step.py [--rounds 60] [--json]
 
 Two blocks of width 512 on 1,024 tokens, float32, forward, backward and AdamW, on one thread. The kinds of steps take
 turns in random order. A ratio is the median over the rounds. Each round divides the processor time of a step by that of

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles the kernels of the carried folder into one archive, for a chip that need not be present.
 
-    bench/gpu_carried_kernels.py ARCHIVE [--chip sm_90] [--seconds 300] [--jobs N]
+    bench/carried/kernels.py ARCHIVE [--chip sm_90] [--seconds 300] [--jobs N]
 
 An interrupted run, or another one, continues from ARCHIVE.cache; kernels of other sources there are deleted.
 
@@ -22,10 +22,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gpu_carried_work as carried
 import torch
 import triton
-from work import Work
+
+sys.path.append(str(Path(__file__).parents[2]))
+from bench.gpu import works  # noqa: E402
+from bench.work import Work  # noqa: E402
 
 WANTED = "carried.json"
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
@@ -47,21 +49,20 @@ def tasks() -> list[tuple[str, Any]]:
 
     Lines that once failed are the first result of a run. Timed calls would compile one kernel after the other there. All
     other problems and tiles compile on every core, and few of them share a kernel."""
-    from gpu_systems import SINGLE
-
+    from bench.gpu.systems import SINGLE
     from isentrope.gpu import plan
     from isentrope.gpu.candidates import candidates, keys
     from isentrope.gpu.pairwise import ONCE_FAILED
 
     chip = plan.chip_of(None)
-    works = dict.fromkeys([*carried.DECODED, *carried.SHAPES, *carried.CALLS])
-    others = [line for line in dict.fromkeys([*carried.COMMON, *carried.problem_lines()]) if line not in ONCE_FAILED]
+    timed = dict.fromkeys([*works.DECODED, *works.SHAPES, *works.CALLS])
+    others = [line for line in dict.fromkeys([*works.COMMON, *works.problem_lines()]) if line not in ONCE_FAILED]
     listed: list[tuple[str, Any]] = [("line", line) for line in ONCE_FAILED]
-    for work in works:
+    for work in timed:
         listed += [("work", (work, statistics)) for statistics in (False, True, *(SINGLE if work.kind == "statistics" else ()))]
     listed += [("line", line) for line in others]
     listed += [("tiles", (key, tiles, chip)) for key in keys() for tiles in candidates(key, chip)]
-    return listed + [("generated", index) for index in range(carried.GENERATED)]
+    return listed + [("generated", index) for index in range(works.GENERATED)]
 
 
 def cache_of(archive: Path) -> Path:
@@ -103,7 +104,7 @@ def compile_task(task: tuple[str, Any]) -> str:
         elif kind == "work":
             call(*what)
         else:
-            problem = Problem.of_line(what) if kind == "line" else Problem.generated(carried.SEED, what, carried.SIZE)
+            problem = Problem.of_line(what) if kind == "line" else Problem.generated(works.SEED, what, works.SIZE)
             if not problem.unsupported:
                 problem.run("cpu")
     except Exception as error:
@@ -113,7 +114,7 @@ def compile_task(task: tuple[str, Any]) -> str:
 
 def call(work: Work, statistics: bool | str) -> None:
     """Makes the call of gpu_systems.Isentrope, on uninitialised memory."""
-    from gpu_systems import Isentrope
+    from bench.gpu.systems import Isentrope
 
     queries = (work.batch, work.heads, work.queries, work.dim)
     keys = (work.batch, work.key_heads, work.keys, work.dim)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Benchmarks Isentrope and its peers on this machine: a table, bench.json and report.html.
 
-    bench/run.py PROGRAM LIBRARY PACKAGE            # make bench: isentrope, libisentrope.so, the package's folder
-    bench/run.py PROGRAM LIBRARY PACKAGE --quick    # make bench-quick: fewer shapes, one thread
+    bench/cpu/run.py PROGRAM LIBRARY PACKAGE            # make bench: isentrope, libisentrope.so, the package's folder
+    bench/cpu/run.py PROGRAM LIBRARY PACKAGE --quick    # make bench-quick: fewer shapes, one thread
 
 Peers are installed in a separate virtual environment at the first run. Run it on an otherwise idle machine.
 """
@@ -16,11 +16,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "scripts"))
-from json_rows import write_rows  # noqa: E402
+sys.path.append(str(Path(__file__).parents[2]))
+from bench.harness import ISENTROPE, add_rates, cost_over, streams  # noqa: E402
+from scripts.json_rows import write_rows  # noqa: E402
 
 HERE = Path(__file__).parent
-ISENTROPE = "isentrope"
 ZENTORCH = "zentorch==2.14.0.1"
 
 
@@ -68,28 +68,18 @@ def watched_step(python, arguments):
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=package).stdout)
 
 
-def add_rates(run, limits):
-    """Adds the rate of each system, the ratio to the best peer and the fraction of the limit, if there is one."""
+def rated(run, limits):
+    """Returns the rows of a run with their rates, and the time of an 8-bit cache as a part of Isentrope's own."""
     target = next(t for t in limits["targets"] if t["target"] == run["target"])
-    flops, bf16 = target["flops"], target["bf16_flops"]
-    for row in run["rows"]:
-        streams = row["work"]["kind"] == "decode"
-        for system in row["systems"]:
-            system["rate"] = row["bytes" if streams else "flops"] / system["seconds"]
-        limit = limits["memory_read"] if streams else run["threads"] * flops
-        if not streams and row["work"]["dtype"] == "bf16" and bf16 > 0:
-            limit = run["threads"] * bf16
+
+    def limit_of(row):
         # The memory bandwidth of one thread is no limit for several.
-        row["limit"] = limit if run["threads"] == 1 or not streams else None
-        isentrope = next(s for s in row["systems"] if s["name"] == ISENTROPE)
-        peers = [s for s in row["systems"] if not s["name"].startswith(ISENTROPE)]
-        best = max(peers, key=lambda s: s["rate"])
-        row |= {"best_peer": best["name"], "ratio": isentrope["rate"] / best["rate"]}
-        row["of_limit"] = isentrope["rate"] / row["limit"] if row["limit"] else None
-        lse_alone = [s for s in row["systems"] if s["name"] == ISENTROPE + ", lse alone"]
-        row["statistics_cost"] = isentrope["seconds"] / lse_alone[0]["seconds"] - 1 if lse_alone else None
-        eight_bits = [s for s in row["systems"] if s["name"] == ISENTROPE + ", 8 bits"]
-        row["eight_bits"] = isentrope["seconds"] / eight_bits[0]["seconds"] if eight_bits else None
+        if streams(row):
+            return limits["memory_read"] if run["threads"] == 1 else None
+        products = "bf16_flops" if row["work"]["dtype"] == "bf16" and target["bf16_flops"] > 0 else "flops"
+        return run["threads"] * target[products]
+
+    return [add_rates(row, limit_of(row)) | {"eight_bits": cost_over(row, ISENTROPE + ", 8 bits")} for row in run["rows"]]
 
 
 def print_table(result):
@@ -137,7 +127,7 @@ def main():
     }
     for threads in [1] if arguments.quick or processors == 1 else [1, processors]:
         result["runs"].append(measured(python, arguments, threads))
-        add_rates(result["runs"][-1], result["limits"])
+        result["runs"][-1]["rows"] = rated(result["runs"][-1], result["limits"])
     result["training_step"] = {key: result[key] for key in ("machine", "date")} | watched_step(python, arguments)
     print_table(result)
     arguments.output.mkdir(parents=True, exist_ok=True)
