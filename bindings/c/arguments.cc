@@ -108,4 +108,22 @@ BackwardArguments backward_arguments(const char* function, const isentrope_optio
                      .d_sinks = view_of<float, 1>(function, "d_sinks", c.d_sinks)}};
 }
 
+ReceivedArguments received_arguments(const char* function, const isentrope_options* options,
+                                     const isentrope_received_call* call) {
+  const isentrope_received_call c = struct_of(function, "call", call);
+  const auto rows = [&](const char* name, const isentrope_array& array) {
+    return view_of<const float, 3>(function, name, array);
+  };
+  return {
+      .input = {.q = tensor_of(function, "q", c.q),
+                .k = tensor_of(function, "k", c.k),
+                .v = {},
+                .pages = {view_of<const std::int32_t, 2>(function, "block_table", c.block_table),
+                          c.paged_keys},
+                .k_scale = view_of<const float, 4>(function, "k_scale", c.k_scale)},
+      .options = options_of(function, options),
+      .rows = {.lse = rows("lse", c.lse), .weights = rows("weights", c.weights)},
+      .result = view_of<float, 3>(function, "received", c.received)};
+}
+
 }  // namespace isentrope::c_api

@@ -3,6 +3,7 @@
 
 #include "isentrope/attention.h"
 #include "isentrope/isentrope.h"
+#include "isentrope/key_statistics.h"
 
 namespace isentrope::c_api {
 
@@ -19,6 +20,13 @@ struct BackwardArguments {
   AttentionGradients result;
 };
 
+struct ReceivedArguments {
+  AttentionInput input;
+  AttentionOptions options;
+  KeyStatisticsRows rows;
+  View<float, 3> result;
+};
+
 // Throw Error if a pointer is NULL, or a struct or an array is malformed. Do not read arrays.
 [[nodiscard]] ForwardArguments forward_arguments(const char* function,
                                                  const isentrope_options* options,
@@ -26,5 +34,9 @@ struct BackwardArguments {
 [[nodiscard]] BackwardArguments backward_arguments(const char* function,
                                                    const isentrope_options* options,
                                                    const isentrope_backward_call* call);
+
+[[nodiscard]] ReceivedArguments received_arguments(const char* function,
+                                                   const isentrope_options* options,
+                                                   const isentrope_received_call* call);
 
 }  // namespace isentrope::c_api

@@ -28,6 +28,15 @@ isentrope_status isentrope_backward(const isentrope_options* options,
   });
 }
 
+isentrope_status isentrope_received(const isentrope_options* options,
+                                    const isentrope_received_call* call) {
+  return guarded([&] {
+    const auto [input, with, rows, result] =
+        received_arguments("isentrope_received", options, call);
+    received(input, with, rows, result);
+  });
+}
+
 isentrope_status isentrope_quantize(const isentrope_array* rows, const isentrope_array* codes,
                                     const isentrope_array* scales) {
   return guarded([&] {

@@ -11,6 +11,7 @@
 #include "bindings/torch/float64.h"
 #include "bindings/torch/operators.h"
 #include "bindings/torch/results.h"
+#include "bindings/torch/sequences.h"
 #include "bindings/torch/threads.h"
 #include "isentrope/quantize.h"
 #include "src/call/scale_table.h"
@@ -18,52 +19,6 @@
 
 namespace isentrope::stable {
 namespace {
-
-// Validates everything before anything is written: arguments by sequence for the batch, because
-// calls below see single ones. The fewest and the most keys cover lengths between.
-void validate_decode(AttentionInput in, const AttentionOptions& options,
-                     const View<const std::int64_t, 1>& keys) {
-  const std::int64_t batches = in.q.extents[0], page_size = in.k.extents[2];
-  const std::int64_t columns = in.pages.block_table.extents[1];
-  std::int64_t fewest = batches > 0 ? keys(0) : 0, most = fewest;
-  for (std::int64_t batch = 0; batch < batches; ++batch) {
-    const std::int64_t count = keys(batch);
-    if (page_size > 0 && (count < 0 || count / page_size + (count % page_size > 0) > columns)) {
-      throw Error(
-          "[decode] seqused_k must be at least 0 and fit the pages that block_table has for a "
-          "sequence (" +
-          std::to_string(columns) + ", of " + std::to_string(page_size) + " keys each); got " +
-          std::to_string(count));
-    }
-    fewest = std::min(fewest, count);
-    most = std::max(most, count);
-  }
-  for (const std::int64_t count : {most, fewest}) {
-    in.pages.keys = count;
-    validate_input("decode", in, options);
-  }
-  for (std::int64_t batch = 0; batch < batches; ++batch)
-    validate_tables("decode", batch_of(in, batch, keys(batch)), batch_of(options, batch));
-}
-
-// Returns the page table as the kernels' int32. Throws Error, with the number, for larger pages.
-TorchTensor page_table(TorchTensor table, std::int64_t pages) {
-  if (table.dtype() != aoti_torch_dtype_int64()) return table;
-  const auto from = view_of<std::int64_t, 2>("block_table", table);
-  TorchTensor narrow(from.extents, aoti_torch_dtype_int32());
-  auto* to = static_cast<std::int32_t*>(narrow.write());
-  for (std::int64_t batch = 0; batch < from.extents[0]; ++batch) {
-    for (std::int64_t page = 0; page < from.extents[1]; ++page) {
-      const std::int64_t index = from(batch, page);
-      if (!std::in_range<std::int32_t>(index)) {
-        throw Error("[decode] block_table must hold page numbers below " + std::to_string(pages) +
-                    "; got " + std::to_string(index));
-      }
-      *to++ = static_cast<std::int32_t>(index);
-    }
-  }
-  return narrow;
-}
 
 // One call a sequence, as lengths and positions differ. Many share the threads; one uses all.
 void decode_batch(const AttentionInput& in, const AttentionOptions& options,
@@ -77,30 +32,6 @@ void decode_batch(const AttentionInput& in, const AttentionOptions& options,
   if (batches == 1) return decode_one(0, run_on_torch_threads);
   run_on_torch_threads(batches, [&](std::int64_t batch) { decode_one(batch, run_serially); });
 }
-
-// Sequences of a decode step: their pages and numbers of keys.
-class Sequences {
- public:
-  explicit Sequences(Arguments& from) : block_table_(from.tensor()), keys_(from.tensor()) {}
-
-  [[nodiscard]] View<const std::int64_t, 1> keys() const {
-    return view_of<std::int64_t, 1>("seqused_k", keys_);
-  }
-  // Sets views of this object.
-  void put_pages(AttentionInput& in) {
-    block_table_ = page_table(std::move(block_table_), in.k.extents[0]);
-    in.pages.block_table = view_of<std::int32_t, 2>("block_table", block_table_);
-    const std::int64_t batches = in.q.extents[0], pages = in.pages.block_table.extents[0];
-    if (keys().extents[0] == batches && pages == batches) return;
-    throw Error("[decode] block_table and seqused_k must have a row for each of the " +
-                std::to_string(batches) + " sequences; got " + std::to_string(pages) + " and " +
-                std::to_string(keys().extents[0]));
-  }
-
- private:
-  TorchTensor block_table_;
-  const TorchTensor keys_;
-};
 
 std::string_view name_of(Merge merge) {
   switch (merge) {
@@ -197,12 +128,12 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
 void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
-  Sequences sequences(from);
+  Sequences sequences("decode", from);
   const std::int64_t wanted = from.integer();
   AttentionInput in = shapes_of(call);
   const AttentionOptions options = call.options();
   sequences.put_pages(in);
-  validate_decode(in, options, sequences.keys());
+  sequences.validate(in, options);
   if (is_float64(call.q))
     return decode_in_float64(call, in.pages.block_table, sequences.keys(), wanted, stack);
   Results results(call.q, call.v.size(3), wanted);
@@ -214,7 +145,7 @@ void decode_codes(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
   const TorchTensor k_scale = from.tensor(), v_scale = from.tensor();
-  Sequences sequences(from);
+  Sequences sequences("decode", from);
   const std::int64_t wanted = from.integer();
   AttentionInput in{.q = number_view("q", call.q),
                     .k = view_of<std::int8_t, 4>("k", call.k),
@@ -223,7 +154,7 @@ void decode_codes(StableIValue* stack, std::uint64_t, std::uint64_t) {
                     .v_scale = view_of<float, 4>("v_scale", v_scale)};
   const AttentionOptions options = call.options();
   sequences.put_pages(in);
-  validate_decode(in, options, sequences.keys());
+  sequences.validate(in, options);
   Results results(call.q, call.v.size(3), wanted);
   decode_batch(in, options, results.views(), sequences.keys());
   results.put(stack);

@@ -89,6 +89,22 @@ AttentionInput shapes_of(const CallArguments& call) {
   return {shape_of(in.q), shape_of(in.k), shape_of(in.v)};
 }
 
+SequenceInFloat64::SequenceInFloat64(const CallArguments& call,
+                                     const View<const std::int32_t, 2>& block_table,
+                                     std::int64_t batch, std::int64_t keys) {
+  const reference::Input in = call.input_in_float64();
+  const std::array k_extents{std::int64_t{1}, in.k.extents[1], keys, in.k.extents[3]};
+  const std::array v_extents{std::int64_t{1}, in.v.extents[1], keys, in.v.extents[3]};
+  k_ = gathered(in.k, block_table, batch, k_extents);
+  v_ = gathered(in.v, block_table, batch, v_extents);
+  input = {.q = batch_of(in.q, batch),
+           .k = contiguous_view<const double, 4>(k_.data(), k_extents),
+           .v = contiguous_view<const double, 4>(v_.data(), v_extents),
+           .bias = batch_of(in.bias, batch),
+           .sinks = in.sinks,
+           .lambda = batch_of(in.lambda, batch)};
+}
+
 void attention_in_float64(const CallArguments& call, std::int64_t wanted, StableIValue* stack) {
   const AttentionOptions options = call.options();
   validate_input("attention", shapes_of(call), options);
@@ -149,20 +165,10 @@ void decode_in_float64(const CallArguments& call, const View<const std::int32_t,
                        const View<const std::int64_t, 1>& keys, std::int64_t wanted,
                        StableIValue* stack) {
   Results results(call.q, call.v.size(3), wanted);
-  const reference::Input in = call.input_in_float64();
-  for (std::int64_t batch = 0; batch < in.q.extents[0]; ++batch) {
+  for (std::int64_t batch = 0; batch < call.q.size(0); ++batch) {
+    const SequenceInFloat64 sequence(call, block_table, batch, keys(batch));
     const AttentionOptions options = batch_of(call.options(), batch);
-    const std::array k_extents{std::int64_t{1}, in.k.extents[1], keys(batch), in.k.extents[3]};
-    const std::array v_extents{std::int64_t{1}, in.v.extents[1], keys(batch), in.v.extents[3]};
-    const std::vector<double> k = gathered(in.k, block_table, batch, k_extents),
-                              v = gathered(in.v, block_table, batch, v_extents);
-    const reference::Input sequence{.q = batch_of(in.q, batch),
-                                    .k = contiguous_view(k.data(), k_extents),
-                                    .v = contiguous_view(v.data(), v_extents),
-                                    .bias = batch_of(in.bias, batch),
-                                    .sinks = in.sinks,
-                                    .lambda = batch_of(in.lambda, batch)};
-    copy(reference::attention_forward(sequence, options), batch, results);
+    copy(reference::attention_forward(sequence.input, options), batch, results);
   }
   results.put(stack);
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "bindings/torch/call.h"
 #include "isentrope/view.h"
@@ -11,6 +12,19 @@ namespace isentrope::stable {
 
 // Returns shapes and types of the call, as float32, for validation. Its arrays may not be read.
 [[nodiscard]] AttentionInput shapes_of(const CallArguments& call);
+
+// One sequence of a decode step, with its keys and values gathered from their pages.
+class SequenceInFloat64 {
+ public:
+  SequenceInFloat64(const CallArguments& call, const View<const std::int32_t, 2>& block_table,
+                    std::int64_t batch, std::int64_t keys);
+  SequenceInFloat64(const SequenceInFloat64&) = delete;
+
+  reference::Input input{};  // views of this object
+
+ private:
+  std::vector<double> k_, v_;
+};
 
 // Same as the operators of these names; they read their further arguments from the stack.
 void attention_in_float64(const CallArguments& call, std::int64_t wanted, StableIValue* stack);

@@ -34,6 +34,9 @@ void define(TorchLibraryHandle library) {
   schema("decode_codes(" + call +
          ", Tensor k_scale, Tensor v_scale, Tensor block_table, Tensor seqused_k, int wanted)" +
          results);
+  schema("received(" + call + ", Tensor lse, Tensor? weights) -> Tensor");
+  schema("received_paged(" + call + ", Tensor lse, Tensor? weights, Tensor? k_scale, " +
+         "Tensor block_table, Tensor seqused_k) -> Tensor");
   schema("quantize(Tensor rows, int groups) -> (Tensor codes, Tensor scales)");
   schema("row_lengths(" + call + ") -> Tensor");
   schema("keys_seen(" + call + ", Tensor rows) -> Tensor");
@@ -78,6 +81,8 @@ const bool registered = [] {
   implement(cpu, "attention_backward.plain", attention_backward_plain);
   implement(cpu, "decode", decode);
   implement(cpu, "decode_codes", decode_codes);
+  implement(cpu, "received", received);
+  implement(cpu, "received_paged", received_paged);
   implement(cpu, "quantize", quantize);
   implement(cpu, "row_lengths", row_lengths);
   implement(cpu, "keys_seen", keys_seen);

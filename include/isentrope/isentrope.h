@@ -204,6 +204,23 @@ typedef struct isentrope_backward_call {
 ISENTROPE_API isentrope_status isentrope_backward(const isentrope_options* options,
                                                   const isentrope_backward_call* call);
 
+/* Arrays of the weights that keys receive; see isentrope/key_statistics.h. */
+typedef struct isentrope_received_call {
+  size_t struct_size;
+  isentrope_array q, k;        /* *; as in isentrope_forward_call */
+  isentrope_array block_table; /* as in isentrope_forward_call */
+  int64_t paged_keys;
+  isentrope_array k_scale;
+  isentrope_array lse;      /* *; F32 [batch, heads, queries], of isentrope_forward() */
+  isentrope_array weights;  /* F32 [batch, heads, queries], by which rows count; not given: 1 */
+  isentrope_array received; /* *; F32 [batch, heads, keys] */
+} isentrope_received_call;
+
+/* Computes the weight that each key receives from the rows of each query head, under the options of
+ * the forward pass: 0 for keys that no row sees. */
+ISENTROPE_API isentrope_status isentrope_received(const isentrope_options* options,
+                                                  const isentrope_received_call* call);
+
 /* --- calls on an NVIDIA device
  *
  * They need no CUDA toolkit, to build and to run: the driver's library is opened with the first

@@ -1,5 +1,6 @@
 #include "isentrope/attention.h"
 
+#include "isentrope/key_statistics.h"
 #include "src/call/scale_table.h"
 #include "src/call/validate.h"
 #include "src/cpu/tasks.h"
@@ -30,6 +31,17 @@ void attention_backward(const AttentionInput& in, const AttentionOptions& option
   const ParallelFor parallel_for = threads_of(options);
   const ScaleTable scale(in, options, parallel_for);
   cpu::backward(in, options, scale, gradient, result, parallel_for);
+}
+
+void received(const AttentionInput& input, const AttentionOptions& options,
+              const KeyStatisticsRows& rows, const View<float, 3>& result) {
+  const AttentionInput in = without_values(input);
+  validate_received(in, options, rows, result);
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  if (batches * heads * in.keys() == 0) return;
+  const ParallelFor parallel_for = threads_of(options);
+  const ScaleTable scale(in, options, parallel_for);
+  cpu::received(in, options, scale, rows, result, parallel_for);
 }
 
 }  // namespace isentrope

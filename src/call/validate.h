@@ -5,6 +5,7 @@
 
 #include "isentrope/attention.h"
 #include "isentrope/derivatives.h"
+#include "isentrope/key_statistics.h"
 #include "src/call/array_overlaps.h"
 #include "src/call/checks.h"
 
@@ -48,5 +49,11 @@ void add_inputs(ArrayOverlaps& arrays, const AttentionInput& input,
 void check_gradient_arrays(const Checks& check, const AttentionInput& input,
                            const AttentionGradients& result);
 void add_gradients(ArrayOverlaps& arrays, const AttentionGradients& result);
+
+// Returns the input with keys in the place of values, which key statistics do not read.
+[[nodiscard]] AttentionInput without_values(const AttentionInput& input);
+// Runs all checks of a call of received(), after without_values().
+void validate_received(const AttentionInput& input, const AttentionOptions& options,
+                       const KeyStatisticsRows& rows, const View<float, 3>& result);
 
 }  // namespace isentrope

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "isentrope/attention.h"
+#include "isentrope/key_statistics.h"
 #include "isentrope/row_state.h"
 #include "src/call/dropout.h"
 #include "src/call/scale_table.h"
@@ -46,6 +47,15 @@ struct BackwardCall {
   Dropout dropout = Dropout(options);
 };
 
+struct ReceivedCall {
+  const AttentionInput& input;  // without values
+  const AttentionOptions& options;
+  const ScaleTable& scale;
+  const TilePlan& plan;  // key blocks
+  const KeyStatisticsRows& rows;
+  const View<float, 3>& result;
+};
+
 // Computes work items begin ... end - 1 of the plan on the active target, without validation.
 void run_forward(const ForwardCall& call, std::int64_t begin, std::int64_t end);
 void run_decode(const ForwardCall& call, std::int64_t begin, std::int64_t end);
@@ -54,5 +64,6 @@ void run_decode(const ForwardCall& call, std::int64_t begin, std::int64_t end);
 // Finds the largest keys of all items, before the first run_backward() with largest_keys.
 void find_largest_keys(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 void run_backward(const BackwardCall& call, std::int64_t begin, std::int64_t end);
+void run_received(const ReceivedCall& call, std::int64_t begin, std::int64_t end);
 
 }  // namespace isentrope

@@ -95,6 +95,23 @@ struct WorkItem {
   return plan;
 }
 
+// Plans the weights that keys receive: key blocks whose packed keys fit L2.
+[[nodiscard]] inline TilePlan plan_received(std::int64_t batches, std::int64_t kv_heads,
+                                            std::int64_t group, std::int64_t queries,
+                                            std::int64_t keys) {
+  const std::int64_t block_rows = std::clamp<std::int64_t>(keys, 1, 512);
+  TilePlan plan{batches,
+                kv_heads,
+                keys,
+                block_rows,
+                divide_up(keys, block_rows),
+                keys,
+                std::max<std::int64_t>(keys, 1),
+                1};
+  plan.items_per_task = items_per_task(plan, group * queries * block_rows);
+  return plan;
+}
+
 // Plans the backward pass. Each key block holds its own sum of dq until all are added in order. At
 // most eight blocks keep memory proportional to queries.
 [[nodiscard]] inline TilePlan plan_backward(std::int64_t batches, std::int64_t kv_heads,

@@ -104,4 +104,15 @@ void backward(const AttentionInput& in, const AttentionOptions& options, const S
   accum.add_up(parallel_for);
 }
 
+void received(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
+              const KeyStatisticsRows& rows, const View<float, 3>& result,
+              const ParallelFor& parallel_for) {
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  const std::int64_t kv_heads = in.k.extents[1];
+  const TilePlan plan = plan_received(batches, kv_heads, heads / kv_heads, queries, in.keys());
+  const ReceivedCall call{in, options, scale, plan, rows, result};
+  for_each_task(plan, parallel_for,
+                [&](std::int64_t begin, std::int64_t end) { run_received(call, begin, end); });
+}
+
 }  // namespace isentrope::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "isentrope/attention.h"
+#include "isentrope/key_statistics.h"
 #include "src/call/scale_table.h"
 
 namespace isentrope::cpu {
@@ -12,6 +13,10 @@ void forward(const AttentionInput& input, const AttentionOptions& options, const
 
 void backward(const AttentionInput& input, const AttentionOptions& options, const ScaleTable& scale,
               const AttentionGradientInput& gradient, const AttentionGradients& result,
+              const ParallelFor& parallel_for);
+
+void received(const AttentionInput& input, const AttentionOptions& options, const ScaleTable& scale,
+              const KeyStatisticsRows& rows, const View<float, 3>& result,
               const ParallelFor& parallel_for);
 
 }  // namespace isentrope::cpu

@@ -235,6 +235,38 @@ static void test_cache_in_8_bits(void) {
   isentrope_options_destroy(options);
 }
 
+/* The weights that keys receive are the gradient of a column of values. */
+static void test_received(void) {
+  static float received[HEADS * KEYS], weights[ROWS];
+  const int64_t of_keys[3] = {1, HEADS, KEYS};
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call forward = forward_call();
+  isentrope_backward_call backward = backward_call(&forward);
+  isentrope_received_call call;
+  int i;
+  memset(&call, 0, sizeof call);
+  call.struct_size = sizeof call;
+  call.q = forward.q;
+  call.k = forward.k;
+  call.lse = asked.lse;
+  call.received = floats(received, 3, of_keys);
+  EXPECT(isentrope_options_set_causal(options, ISENTROPE_CAUSAL_TOP_LEFT) == ISENTROPE_OK);
+  EXPECT(isentrope_forward(options, &forward) == ISENTROPE_OK);
+  EXPECT(isentrope_backward(options, &backward) == ISENTROPE_OK);
+  EXPECT(isentrope_received(options, &call) == ISENTROPE_OK);
+  for (i = 0; i < HEADS * KEYS; ++i) EXPECT(fabs(received[i] - dv[i * DIM]) < 1e-5);
+  EXPECT(received[KEYS - 1] == 0); /* the last of 4 keys, which none of 3 rows sees */
+  for (i = 0; i < ROWS; ++i) weights[i] = 0;
+  call.weights = floats(weights, 3, kQueryShape);
+  EXPECT(isentrope_received(options, &call) == ISENTROPE_OK && received[0] == 0);
+  call.received = call.lse;
+  EXPECT_ERROR(isentrope_received(options, &call), "[received] received must have shape [1, 2, 4]; got [1, 2, 3]");
+  memset(&call.lse, 0, sizeof call.lse);
+  EXPECT_ERROR(isentrope_received(options, &call), "[received] lse must have shape [1, 2, 3]; got [0, 0, 0]");
+  EXPECT_ERROR(isentrope_received(options, NULL), "[isentrope_received] call must not be NULL; got NULL");
+  isentrope_options_destroy(options);
+}
+
 static void expect_gradients(float dropout) {
   isentrope_options* options = isentrope_options_create();
   isentrope_forward_call forward = forward_call();
@@ -290,6 +322,7 @@ int main(void) {
   test_parallel_for();
   test_pages();
   test_cache_in_8_bits();
+  test_received();
   test_backward_agrees_with_differences();
   test_targets_and_version();
   failures += refusal_failures();

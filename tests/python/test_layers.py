@@ -15,7 +15,7 @@ LAYERS = (
     ("_core",),
     ("states",),
     ("distributed",),
-    ("functions",),
+    ("functions", "key_statistics"),
     ("sdpa", "ssmax"),
     ("gpu.kernels",),
     ("gpu",),

@@ -188,6 +188,49 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
   return worst.ratio();
 }
 
+// A weight has the error of its logit and of the lse, which is rounded twice: to f32 and in log2.
+// Sums of rows are linear in these, so the reference adds the errors as it adds the weights.
+ReceivedReference reference_received(const Data& data, const reference::Result& forward,
+                                     const Arithmetic& arithmetic) {
+  const Problem& p = data.problem;
+  std::vector<double> weights(data.row_weights.begin(), data.row_weights.end());
+  std::vector<double> errors, sizes;
+  for (std::size_t row = 0; row < weights.size(); ++row) {
+    const RowStats& stats = forward.statistics[row];
+    const double dx = logit_error(p, forward.logit_magnitude[row]) +
+                      (arithmetic.logits.empty() ? 0 : arithmetic.logits[row]);
+    const double of_lse =
+        kExpError + gamma(chain(stats.support)) + 5 * kUnit * (1 + std::abs(stats.lse));
+    sizes.push_back(std::abs(weights[row]));
+    errors.push_back(sizes.back() * (growth(dx + of_lse) + kExpError));
+  }
+  const auto sets =
+      reference::received(data.reference_input(), data.options(), {weights, errors, sizes});
+  const double sums = gamma(48 + 16);  // within a tile of rows; tiles are added in double
+  ReceivedReference result{sets[0], {}};
+  for (std::size_t j = 0; j < result.values.size(); ++j) {
+    const std::size_t head = j / static_cast<std::size_t>(p.keys);
+    double any = 0;  // if weights are unbounded, one that underflows in the reference may be 1
+    for (std::size_t row = head * static_cast<std::size_t>(p.queries);
+         row < (head + 1) * static_cast<std::size_t>(p.queries); ++row) {
+      if (sizes[row] > 0 && errors[row] >= sizes[row] * kAnyWeight) any += sizes[row];
+    }
+    result.budgets.push_back(sets[1][j] + sums * sets[2][j] + any);
+  }
+  return result;
+}
+
+void add_received_error(const ReceivedReference& want, const ForwardResult& got, Ratio& to) {
+  Worst worst(DType::f32);
+  for (std::size_t j = 0; j < got.received.size(); ++j)
+    worst.add("received", j, got.received[j], want.values[j], want.budgets[j]);
+  const Ratio ratio = worst.ratio();
+  to.of_result.insert(ratio.of_result.begin(), ratio.of_result.end());
+  if (!(ratio.worst > to.worst)) return;
+  to.worst = ratio.worst;
+  to.where = ratio.where;
+}
+
 Ratio backward_error_over_budget(const Problem& p, const reference::Result& forward,
                                  const reference::Gradients& want, const BackwardResult& got,
                                  const Arithmetic& arithmetic) {

@@ -36,6 +36,16 @@ void add_cache_errors(const Data& data, const reference::Result& want, Arithmeti
 [[nodiscard]] Ratio forward_error_over_budget(const Problem& problem, const reference::Result& want,
                                               const ForwardResult& got,
                                               const Arithmetic& arithmetic = {});
+// Weights that keys receive in float64, and the error that each may have.
+struct ReceivedReference {
+  std::vector<double> values, budgets;
+};
+[[nodiscard]] ReceivedReference reference_received(const Data& data,
+                                                   const reference::Result& forward,
+                                                   const Arithmetic& arithmetic = {});
+// Adds the weights that keys receive to a ratio; those of other implementations may be missing.
+void add_received_error(const ReceivedReference& want, const ForwardResult& got, Ratio& to);
+
 [[nodiscard]] Ratio backward_error_over_budget(const Problem& problem,
                                                const reference::Result& forward,
                                                const reference::Gradients& want,

@@ -78,6 +78,11 @@ Data::Data(const Problem& p) : problem(p) {
   q = normal_floats(p.batch * p.heads * p.queries * p.dim, p.magnitude, p.type, random);
   k = normal_floats(p.batch * p.kv_heads * p.keys * p.dim, 1, type_of_keys(p), random);
   v = normal_floats(p.batch * p.kv_heads * p.keys * p.value_dim, 1, type_of_keys(p), random);
+  std::mt19937 of_rows(p.seed + 555);
+  row_weights = normal_floats(p.batch * p.heads * p.queries, 1, DType::f32, of_rows);
+  for (float& weight : row_weights) {
+    if (of_rows() % 4 == 0) weight = 0;
+  }
   if (p.special) make_special();
   make_mask();
   make_bias();

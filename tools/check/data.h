@@ -26,6 +26,7 @@ class Data {
 
   const Problem problem;
   std::vector<float> q, k, v;
+  std::vector<float> row_weights;  // by which rows count in received(); some are 0
 
  private:
   void make_mask();

@@ -30,7 +30,10 @@ Arithmetic arithmetic_of(const Data& data, const reference::Result& want) {
 Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
   const reference::Result want =
       reference::attention_forward(data.reference_input(), data.options());
-  return forward_error_over_budget(data.problem, want, got, arithmetic_of(data, want));
+  const Arithmetic arithmetic = arithmetic_of(data, want);
+  Ratio ratio = forward_error_over_budget(data.problem, want, got, arithmetic);
+  add_received_error(reference_received(data, want, arithmetic), got, ratio);
+  return ratio;
 }
 
 Ratio backward_error_over_budget(const Data& data, const reference::GradientInput& gradient,
@@ -59,6 +62,7 @@ Judge::Judge(const Problem& problem) : data_(problem) {
   // Runs the validator only, without tasks, because the reference trusts its input.
   (void)run_forward(data_, [](std::int64_t, const auto&) {});
   forward_ = reference::attention_forward(data_.reference_input(), data_.options());
+  received_ = reference_received(data_, forward_, arithmetic_of(data_, forward_));
   if (!problem.backward || problem.page_size > 0 || problem.cache_group > 0) return;
   upstream_ = random_gradient(problem);
   backward_ = reference::attention_backward(data_.reference_input(), data_.options(), *upstream_);
@@ -82,6 +86,7 @@ Verdict Judge::judge(const ForwardResult& forward, const BackwardResult* backwar
   const Problem& p = data_.problem;
   Verdict verdict;
   verdict.forward = forward_error_over_budget(p, forward_, forward, arithmetic);
+  add_received_error(received_, forward, verdict.forward);
   if (backward_ && backward != nullptr) {
     verdict.backward = backward_error_over_budget(p, forward_, *backward_, *backward, arithmetic);
   }

@@ -48,6 +48,7 @@ class Judge {
  private:
   Data data_;
   reference::Result forward_;
+  ReceivedReference received_;
   std::optional<reference::GradientInput> upstream_;
   std::optional<reference::Gradients> backward_;
 };

@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "isentrope/key_statistics.h"
+
 namespace isentrope::check {
 namespace {
 
@@ -83,6 +85,12 @@ ForwardResult run_forward(const Data& data, const AttentionOptions& options) {
       result, out.statistics);
   attention_forward(data.input(), options, out);
   result.output = output.floats();
+  result.received.resize(static_cast<std::size_t>(p.batch * p.heads * p.keys));
+  const std::array<std::int64_t, 3> of_rows = {p.batch, p.heads, p.queries};
+  received(data.input(), options,
+           {contiguous_view<const float, 3>(result.lse.data(), of_rows),
+            contiguous_view<const float, 3>(data.row_weights.data(), of_rows)},
+           contiguous_view<float, 3>(result.received.data(), {p.batch, p.heads, p.keys}));
   return result;
 }
 

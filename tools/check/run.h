@@ -10,6 +10,7 @@ namespace isentrope::check {
 // Contiguous results with all statistics. Output, dq, dk, dv: in the problem's type, then widened.
 struct ForwardResult : StatisticFields<std::vector<float>, std::vector<std::int64_t>> {
   std::vector<float> output;
+  std::vector<float> received;  // by keys, from rows that count by Data::row_weights
 };
 [[nodiscard]] ForwardResult run_forward(const Data& data,
                                         const ParallelFor& parallel_for = run_serially);

@@ -55,6 +55,17 @@ def _(q: Tensor, *args: Any) -> Tensor:
     return q.new_empty(q.shape[:3], dtype=torch.int64)
 
 
+@torch.library.register_fake("isentrope::received")
+def _(q: Tensor, k: Tensor, *args: Any) -> Tensor:
+    return q.new_empty((*q.shape[:2], k.shape[2]), dtype=_of_statistics(q))
+
+
+@torch.library.register_fake("isentrope::received_paged")
+def _(q: Tensor, k: Tensor, *args: Any) -> Tensor:
+    block_table = args[-2]
+    return q.new_empty((*q.shape[:2], block_table.shape[1] * k.shape[2]), dtype=_of_statistics(q))
+
+
 @torch.library.register_fake("isentrope::keys_seen")
 def _(q: Tensor, *args: Any) -> Tensor:
     return q.new_empty((q.shape[0], args[-1].shape[0], 2), dtype=torch.int64)

@@ -51,6 +51,20 @@ class Options(RowOptions, total=False):
     enable_gqa: bool
 
 
+class KeyOptions(MaskOptions, total=False):
+    """Options for statistics of keys: those that shape the weights."""
+
+    rule: Rule
+    scale: float | None
+    bias: Tensor | None
+    soft_cap: float
+    sinks: Tensor | None
+    is_causal: bool
+    enable_gqa: bool
+    cu_seqlens_q: Tensor | None
+    cu_seqlens_k: Tensor | None
+
+
 class SequenceOptions(SequenceMasks, total=False):
     """Options for packed documents and paged caches."""
 
@@ -73,6 +87,7 @@ KNOWN = {
     "attention_rows": frozenset(RowOptions.__annotations__),
     "varlen_attention": frozenset(DocumentOptions.__annotations__),
     "decode": frozenset(SequenceOptions.__annotations__),
+    "received": frozenset(KeyOptions.__annotations__),
     "row_lengths": frozenset(MaskOptions.__annotations__),
     "distributed.attention": frozenset(PartOptions.__annotations__),
     "distributed.decode": frozenset(PartOptions.__annotations__) - {"causal"},

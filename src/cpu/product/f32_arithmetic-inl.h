@@ -44,6 +44,9 @@ struct F32 {
                                    [[maybe_unused]] float* right) {
     return pack_rows(from, from.count(), left, factors);
   }
+  static HWY_INLINE void pack_left(const Operand& from, const float* factors, float* left) {
+    pack_rows(from, from.count(), left, factors);
+  }
   static HWY_INLINE bool pack_right(const Operand& from, float* right) {
     return pack_rows(from, from.count(), right);
   }
@@ -54,10 +57,12 @@ struct F32 {
   static HWY_INLINE void multiply_rows(const TileProduct<float>& product) {
     multiply<LeftRows, Into::replace>(product);
   }
-  // Computes C = A B of packed rows: A from pack_both(), B from pack_transposed().
+  // Computes C = A B of packed rows: A from pack_both() or pack_left(), B from pack_transposed().
   static HWY_INLINE void multiply_packed(const TileProduct<float>& product) {
     multiply<LeftPanels, Into::replace>(product);
   }
+  // Returns the preferred number of rows of multiply_packed().
+  static std::size_t rows_at_once() { return kRegisterRows; }
 };
 
 }  // namespace isentrope::HWY_NAMESPACE

@@ -88,14 +88,14 @@ class Pairs {
   }
   HWY_INLINE bool pack_both(const Operand& from, const float* /*factors*/, Pair* left,
                             Pair* right) const {
-    pack_left(from, left);
+    pack_left(from, nullptr, left);
     return pack_turned(from, right);
   }
   [[nodiscard]] std::size_t right_rows_of(std::size_t rows) const { return pairs_of(rows); }
   static Pair* right_of(Pair* /*left*/, Pair* right) { return right; }
 
   // Packs pairs of neighbouring columns in panels: to[panel][row][pair].
-  static HWY_INLINE void pack_left(const Operand& from, Pair* to) {
+  static HWY_INLINE void pack_left(const Operand& from, const float* /*factors*/, Pair* to) {
     const Floats d;
     const std::size_t lanes = hn::Lanes(d), width = panel_width(), rows = from.count();
     for (std::size_t row = 0; row < rows; ++row) {
@@ -156,6 +156,7 @@ class Pairs {
   void multiply_packed(const TileProduct<Pair>& product) const {
     kernels().multiply_packed(product);
   }
+  [[nodiscard]] std::size_t rows_at_once() const { return kernels().rows; }
 
  private:
   // Checks numbers whose upper 16 bits are those of a bf16.

@@ -159,6 +159,50 @@ TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
   }
 }
 
+// Same in turn for keys: those that no row sees receive 0, and a NaN reaches the keys of its rows.
+TEST_P(RowPromises, AKeyReceivesNothingFromRowsThatDoNotSeeIt) {
+  for (const char* line :
+       {"shape=1x2:1x40x300x16 mask=causal:top_left", "shape=1x2x3x300x32 mask=causal:top_left",
+        "dt=bf16 shape=1x1x40x300x64 mask=causal:top_left,window=9:0",
+        "shape=1x1x40x300x16 mask=causal:top_left bias=1 cap=5"}) {
+    Data data(parse_problem(line));
+    const Problem& p = data.problem;
+    const auto heads = static_cast<std::size_t>(p.heads), keys = static_cast<std::size_t>(p.keys),
+               queries = static_cast<std::size_t>(p.queries);
+    const ForwardResult clean = run_forward(data);
+    // The last query and the first key it does not see; rows of weight 0 count for nothing.
+    std::fill_n(data.q.end() - p.dim, p.dim, kNaN);
+    for (std::size_t head = 0; head < heads; ++head)
+      data.row_weights[(head + 1) * queries - 1] = head + 1 == heads ? 1 : 0;
+    std::fill_n(data.k.begin() + p.queries * p.dim, p.dim, kNaN);
+    data.refresh();
+    const ForwardResult poisoned = run_forward(data);
+    const auto view = row_view(data.options().mask, 0, p.queries - 1, p.queries, p.keys).keys;
+    for (std::size_t j = 0; j < keys; ++j) {
+      const float got = poisoned.received[(heads - 1) * keys + j];
+      const auto key = static_cast<std::int64_t>(j);
+      const bool is_hidden = p.bias && data.options().bias(0, 0, p.queries - 1, key) == -kInfinity;
+      EXPECT_EQ(std::isnan(got), view.holds(key) && !is_hidden) << line << ", key " << j;
+      EXPECT_TRUE(j < queries || got == 0) << line << ", key " << j;
+      if (view.holds(key)) continue;
+      EXPECT_TRUE(same_bits(got, clean.received[(heads - 1) * keys + j])) << line << ", key " << j;
+    }
+    for (std::size_t j = 0; j < (heads - 1) * keys; ++j)
+      EXPECT_TRUE(std::isfinite(poisoned.received[j])) << line << ", key " << j;
+  }
+}
+
+TEST_P(RowPromises, ANaNKeyMakesTheKeysOfItsRowsNaN) {
+  // Rows from 30 on see key 30, and all keys up to their own.
+  Data data(parse_problem("shape=1x1x60x60x16 mask=causal:top_left,window=20:0"));
+  for (float& weight : data.row_weights) weight = 1;
+  std::fill_n(data.k.begin() + 30 * 16, 16, kNaN);
+  data.refresh();
+  const ForwardResult forward = run_forward(data);
+  for (std::size_t j = 0; j < 60; ++j)
+    EXPECT_EQ(std::isnan(forward.received[j]), 10 <= j && j <= 50) << j;
+}
+
 TEST_P(RowPromises, HiddenKeysAndValuesHaveNoInfluence) {
   // 40 queries at the top left of 300 keys: keys from 40 on are hidden from all.
   for (const float poison : {kNaN, kInfinity, -kInfinity}) {
@@ -347,6 +391,7 @@ TEST_P(RowPromises, BitsDoNotDependOnTheThreads) {
   const ForwardResult one = run_forward(data), two = run_forward(data, backwards_on_two_threads);
   EXPECT_EQ(one.output, two.output);
   EXPECT_EQ(one.entropy, two.entropy);
+  EXPECT_EQ(one.received, two.received);
   const auto gradient = random_gradient(data.problem);
   const BackwardResult a = check::run_backward(data, one, gradient);
   const BackwardResult b = check::run_backward(data, one, gradient, backwards_on_two_threads);

@@ -1,0 +1,38 @@
+// Statistics of keys: the weight that each key receives, and the weights of chosen keys.
+//
+//   p_ij = e^(z_ij - lse_i)     received_j = sum_i w_i p_ij
+//
+// z is that of attention.h, and lse the result of attention_forward() under the same input and
+// options. Eviction of cache entries (H2O, SnapKV) and attention sinks are read off these numbers;
+// no other attention without a matrix of weights returns them.
+//
+// A sink takes its share of the weights, so a row's weights sum to less than 1. Dropout does not
+// count, as in the statistics of rows. Both functions read q and k only: v may be absent. k may be
+// paged or 8-bit codes.
+#pragma once
+
+#include <cstdint>
+
+#include "isentrope/attention.h"
+#include "isentrope/view.h"
+
+namespace isentrope {
+
+// Rows of a call, [batch, heads, queries].
+struct KeyStatisticsRows {
+  View<const float, 3> lse{};  // of attention_forward()
+  // w, by which rows count; without data: 1. Rows of weight 0 are not read, so the last 64 rows of
+  // a long call cost little (SnapKV), and their NaN reaches no key.
+  View<const float, 3> weights{};
+};
+
+// Computes the weight that each key receives from the rows of each query head: f32 [batch, heads,
+// keys]. A key that no row sees receives 0. A row with a lse of NaN makes the keys it sees NaN, and
+// no other.
+//
+// Takes about half the time of attention_forward(), and memory for the result. Bits do not depend
+// on the threads. Throws as attention_forward() does.
+void received(const AttentionInput& input, const AttentionOptions& options,
+              const KeyStatisticsRows& rows, const View<float, 3>& result);
+
+}  // namespace isentrope

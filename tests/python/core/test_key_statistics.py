@@ -1,0 +1,167 @@
+"""Weights that keys receive, and their gradients, against dense float64 torch."""
+
+import pytest
+import torch
+from dense import dense
+from test_attention import B, H, KV, K, S, masks, tensors
+
+import isentrope
+
+
+def with_lse(q, k, **options):
+    """Returns the lse of each row."""
+    return isentrope.attention(q, k, k, return_stats=("lse",), **options)[1].lse
+
+
+def dense_weights(q, k, **options):
+    """Returns p [batch, heads, queries, keys] in float64."""
+    q, k = q.double(), k.double()
+    options = {name: x.double() if torch.is_tensor(x) and x.is_floating_point() else x for name, x in options.items()}
+    return dense(q, k, torch.eye(k.shape[2], dtype=torch.float64).expand(*k.shape[:2], -1, -1), **options)[0]
+
+
+@pytest.mark.parametrize("name", masks())
+@pytest.mark.parametrize("rule", ["standard", "entropy_invariant(base=7)"])
+def test_keys_receive_the_sum_of_the_weights(name, rule):
+    torch.manual_seed(0)
+    q, k, _ = tensors()
+    options = masks()[name] | {"rule": rule}
+    weights = torch.rand(B, H, S)
+    p = dense_weights(q, k, **options)
+    lse = with_lse(q, k, **options)
+    got = isentrope.received(q, k, lse, weights=weights, **options)
+    torch.testing.assert_close(got.double(), (weights[..., None] * p).sum(2), rtol=1e-5, atol=1e-5)
+    of_groups = isentrope.received(q, k, lse, heads="key", **options)
+    torch.testing.assert_close(of_groups.double(), p.sum(2).view(B, KV, -1, K).mean(2), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_numbers_of_16_bits_are_summed_in_float32(dtype):
+    torch.manual_seed(0)
+    q, k, _ = tensors(dtype)
+    got = isentrope.received(q, k, with_lse(q, k, causal=True), causal=True)
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got.double(), dense_weights(q, k, causal=True).sum(2), rtol=1e-5, atol=1e-5)
+
+
+def test_rows_of_weight_0_are_not_read():
+    torch.manual_seed(0)
+    q, k, _ = tensors()
+    last = (torch.arange(S) >= S - 3).float()  # SnapKV
+    lse = with_lse(q, k)
+    want = isentrope.received(q[:, :, -3:], k, lse[:, :, -3:])
+    q[:, :, : S - 3] = lse[:, :, : S - 3] = torch.nan
+    torch.testing.assert_close(isentrope.received(q, k, lse, weights=last), want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
+@pytest.mark.parametrize("heads", ["query", "key"])
+def test_gradients_are_those_of_differences(heads):
+    torch.manual_seed(0)
+    q, k = (torch.randn(1, heads, 4, 3, dtype=torch.float64, requires_grad=True) for heads in (4, 2))
+    weights, bias, sinks = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 4, 4), (1, 1, 4, 4), (4,)))
+
+    def of(q, k, weights, bias, sinks):
+        options = {"bias": bias, "sinks": sinks, "causal": True, "soft_cap": 2.0}
+        return isentrope.received(q, k, with_lse(q, k, **options), weights=weights, heads=heads, **options)
+
+    torch.autograd.gradcheck(of, (q, k, weights, bias, sinks))
+
+
+def test_gradients_agree_with_dense_ones():
+    torch.manual_seed(0)
+    q, k = (x.requires_grad_() for x in tensors()[:2])
+    weights, upstream = torch.rand(B, H, S, requires_grad=True), torch.randn(B, H, K)
+    options = {"causal": True, "rule": "log_length"}
+    got = torch.autograd.grad(
+        isentrope.received(q, k, with_lse(q, k, **options), weights=weights, **options), (q, k, weights), upstream
+    )
+    want = torch.autograd.grad(
+        (weights.double()[..., None] * dense_weights(q, k, **options)).sum(2), (q, k, weights), upstream.double()
+    )
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compiled_functions_have_the_same_numbers_and_gradients(dtype):
+    torch.manual_seed(0)
+    q, k = (x.requires_grad_() for x in tensors(dtype)[:2])
+
+    def loss(q, k):
+        lse = isentrope.attention(q, k, k, return_stats=("lse",), causal=True)[1].lse
+        return isentrope.received(q, k, lse, causal=True).square().sum()
+
+    want = torch.autograd.grad(loss(q, k), (q, k))
+    got = torch.autograd.grad(torch.compile(loss, backend="aot_eager", fullgraph=True)(q, k), (q, k))
+    torch.testing.assert_close(got, want)
+    by_func = torch.func.grad(loss, argnums=(0, 1))(q, k)
+    torch.testing.assert_close(by_func, want)
+    meta = isentrope.received(q.detach().to("meta"), k.detach().to("meta"), torch.empty(B, H, S, device="meta"))
+    assert meta.shape == (B, H, K) and meta.dtype == dtype
+
+
+def test_packed_documents_receive_from_their_own_rows():
+    torch.manual_seed(0)
+    q, k = torch.randn(30, H, 16), torch.randn(30, KV, 16)
+    starts = torch.tensor([0, 12, 30])
+    _, stats = isentrope.varlen_attention(q, k, k, starts, starts, causal=True, return_stats=("lse",))
+    q, k = (x.transpose(0, 1).unsqueeze(0) for x in (q, k))
+    got = isentrope.received(q, k, stats.lse.unsqueeze(0), causal=True, cu_seqlens_q=starts, cu_seqlens_k=starts)
+    parts = [(q[:, :, a:b], k[:, :, a:b]) for a, b in ((0, 12), (12, 30))]
+    want = [isentrope.received(*part, with_lse(*part, causal=True), causal=True) for part in parts]
+    torch.testing.assert_close(got, torch.cat(want, 2))
+
+
+@pytest.mark.parametrize("queries", [1, 11])  # a decode step, and a chunk of prefill
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8])
+@pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
+def test_pages_of_a_cache_are_read_as_keys(queries, dtype):
+    torch.manual_seed(0)
+    numbers = torch.float32 if dtype == torch.int8 else dtype
+    q, cache = torch.randn(2, H, queries, 16, dtype=numbers), torch.randn(9, KV, 8, 16, dtype=numbers)
+    table, used = torch.tensor([[3, 0, 5], [8, 1, 2]]), torch.tensor([21, 13])
+    scales, cache_of_call = {}, cache
+    if dtype == torch.int8:
+        cache_of_call, scale = isentrope.quantize(cache)
+        scales, cache = {"k_scale": scale}, cache_of_call * scale
+    both = scales | ({"v_scale": scales["k_scale"]} if scales else {})
+    lse = isentrope.decode(q, cache_of_call, cache_of_call, table, used, return_stats=("lse",), **both)[1].lse
+    got = isentrope.received(q, cache_of_call, lse, block_table=table, seqused_k=used, **scales)
+    assert got.shape == (2, H, 24)
+    for sequence, count in enumerate(used):
+        k = cache[table[sequence]].transpose(0, 1).flatten(1, 2)[None, :, :count]
+        want = isentrope.received(q[sequence : sequence + 1], k, lse[sequence : sequence + 1], causal=True)
+        torch.testing.assert_close(got[sequence, :, :count], want[0])
+        assert not got[sequence, :, count:].any()
+
+
+def test_a_decode_step_over_a_cache_that_is_not_paged():
+    torch.manual_seed(0)
+    q, k, _ = tensors()
+    used = torch.tensor([20, K])
+    lse = isentrope.decode(q[:, :, :1], k, k, None, used, return_stats=("lse",))[1].lse
+    got = isentrope.received(q[:, :, :1], k, lse, seqused_k=used)
+    torch.testing.assert_close(got.sum(2), torch.ones(B, H))
+    assert not got[0, :, 20:].any()
+
+
+def test_errors_name_the_function_and_the_argument():
+    q, k, _ = tensors()
+    lse = torch.zeros(B, H, S)
+    for arguments, message in (
+        ({"lse": lse[:, :, 1:]}, r"\[received\] lse must be broadcastable to \[2, 4, 19\]; got \[2, 4, 18\]"),
+        ({"lse": None}, r"\[received\] lse must be a floating-point tensor; got NoneType"),
+        ({"heads": "all"}, r"\[received\] heads must be one of query, key; got 'all'"),
+        ({"weights": torch.ones(2, 3)}, r"\[received\] weights must be broadcastable"),
+        ({"soft_cap": -1.0}, r"\[received\] soft_cap must be finite and not negative"),
+        ({"causal": "left"}, r"\[received\] causal must be"),
+        ({"k_scale": lse}, r"\[received\] k must be int8"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            isentrope.received(q, k, **{"lse": lse} | arguments)
+    with pytest.raises(TypeError, match=r"received\(\) got an unexpected keyword argument 'dropout_p'"):
+        isentrope.received(q, k, lse, dropout_p=0.1)
+    with pytest.raises(ValueError, match=r"\[received\] inputs must not require gradients over a cache"):
+        isentrope.received(q.requires_grad_(), k, lse, seqused_k=torch.tensor([3, 4]))
+    with pytest.raises(NotImplementedError, match=r"\[received\] forward-mode"):
+        torch.func.jvp(lambda x: isentrope.received(x, k, lse), (q.detach(),), (q.detach(),))
