@@ -35,4 +35,18 @@ struct KeyStatisticsRows {
 void received(const AttentionInput& input, const AttentionOptions& options,
               const KeyStatisticsRows& rows, const View<float, 3>& result);
 
+// Arrays that weights_at() writes, [batch, heads, queries, chosen keys]. Only weights are required.
+struct KeyWeights {
+  View<float, 4> weights{};  // p_ij; 0 if the row does not see the key, or the call has no such key
+  // Derivatives of the logit by q.k and by the bias, 0 where the weight is: what a gradient needs.
+  View<float, 4> by_score{}, by_bias{};
+};
+
+// Computes weights of chosen keys of each row. keys: [batch, heads, queries, chosen keys], counted
+// from the call's first key; any integers. Takes one dot product for each. Throws as
+// attention_forward() does.
+void weights_at(const AttentionInput& input, const AttentionOptions& options,
+                const View<const float, 3>& lse, const View<const std::int64_t, 4>& keys,
+                const KeyWeights& result);
+
 }  // namespace isentrope

@@ -93,4 +93,11 @@ struct Tangents : TangentFields {
     const Input& input, const AttentionOptions& options,
     const std::vector<std::vector<double>>& weights);
 
+// Weights of chosen keys and the derivatives of their logits, as weights_at() of key_statistics.h.
+struct KeyWeights {
+  std::vector<double> weights, by_score, by_bias;
+};
+[[nodiscard]] KeyWeights weights_at(const Input& input, const AttentionOptions& options,
+                                    const View<const std::int64_t, 4>& keys);
+
 }  // namespace isentrope::reference

@@ -44,4 +44,14 @@ void received(const AttentionInput& input, const AttentionOptions& options,
   cpu::received(in, options, scale, rows, result, parallel_for);
 }
 
+void weights_at(const AttentionInput& input, const AttentionOptions& options,
+                const View<const float, 3>& lse, const View<const std::int64_t, 4>& keys,
+                const KeyWeights& result) {
+  const AttentionInput in = without_values(input);
+  validate_weights_at(in, options, lse, keys, result);
+  const ParallelFor parallel_for = threads_of(options);
+  const ScaleTable scale(in, options, parallel_for);
+  cpu::weights_at(in, options, scale, lse, keys, result, parallel_for);
+}
+
 }  // namespace isentrope

@@ -273,27 +273,4 @@ void validate_backward(const AttentionInput& in, const AttentionOptions& options
   validate_tables("attention_backward", in, options);
 }
 
-AttentionInput without_values(const AttentionInput& input) {
-  AttentionInput result = input;
-  result.v = input.k;
-  result.v_scale = input.k_scale;
-  return result;
-}
-
-void validate_received(const AttentionInput& in, const AttentionOptions& options,
-                       const KeyStatisticsRows& rows, const View<float, 3>& result) {
-  const Checks check("received");
-  validate_input("received", in, options);
-  const auto [batch, heads, queries, dim] = in.q.extents;
-  check.shape("lse", rows.lse, Shape<3>{batch, heads, queries});
-  check.shape_if_given("weights", rows.weights, Shape<3>{batch, heads, queries});
-  check.output("received", result, Shape<3>{batch, heads, in.keys()});
-  ArrayOverlaps arrays("received");
-  add_inputs(arrays, in, options);
-  arrays.read("lse", rows.lse);
-  arrays.read("weights", rows.weights);
-  arrays.write("received", result);
-  validate_tables("received", in, options);
-}
-
 }  // namespace isentrope

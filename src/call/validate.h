@@ -55,5 +55,9 @@ void add_gradients(ArrayOverlaps& arrays, const AttentionGradients& result);
 // Runs all checks of a call of received(), after without_values().
 void validate_received(const AttentionInput& input, const AttentionOptions& options,
                        const KeyStatisticsRows& rows, const View<float, 3>& result);
+// Same of weights_at().
+void validate_weights_at(const AttentionInput& input, const AttentionOptions& options,
+                         const View<const float, 3>& lse, const View<const std::int64_t, 4>& keys,
+                         const KeyWeights& result);
 
 }  // namespace isentrope

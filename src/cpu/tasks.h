@@ -19,4 +19,9 @@ void received(const AttentionInput& input, const AttentionOptions& options, cons
               const KeyStatisticsRows& rows, const View<float, 3>& result,
               const ParallelFor& parallel_for);
 
+void weights_at(const AttentionInput& input, const AttentionOptions& options,
+                const ScaleTable& scale, const View<const float, 3>& lse,
+                const View<const std::int64_t, 4>& keys, const KeyWeights& result,
+                const ParallelFor& parallel_for);
+
 }  // namespace isentrope::cpu

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "isentrope/reference.h"
@@ -20,6 +21,22 @@ std::vector<std::vector<double>> received(const Input& in, const AttentionOption
         const double weight = weights[set][row.index];
         if (weight != 0) result[set][static_cast<std::size_t>(first + key.index)] += weight * p;
       }
+    }
+  });
+  return result;
+}
+
+KeyWeights weights_at(const Input& in, const AttentionOptions& options,
+                      const View<const std::int64_t, 4>& keys) {
+  KeyWeights result;
+  for_each_row(in, options, [&](const Row& row) {
+    for (std::int64_t c = 0; c < keys.extents[3]; ++c) {
+      const std::int64_t wanted = keys(row.batch, row.head, row.query, c);
+      const auto key = std::ranges::find(row.keys, wanted, &Key::index);
+      const bool seen = key != row.keys.end();
+      result.weights.push_back(seen ? row.non_sink_weight * std::exp(key->log_p) : 0);
+      result.by_score.push_back(seen ? row.before_cap * key->slope : 0);
+      result.by_bias.push_back(seen ? row.on_bias : 0);
     }
   });
   return result;
