@@ -58,6 +58,17 @@ StatisticFields<View<T, 3>, View<Count, 3>> statistics_of(const char* function,
   return views;
 }
 
+// Returns the input of statistics of keys, which have no values.
+template <typename Call>
+AttentionInput keys_of(const char* function, const Call& c) {
+  return {.q = tensor_of(function, "q", c.q),
+          .k = tensor_of(function, "k", c.k),
+          .v = {},
+          .pages = {view_of<const std::int32_t, 2>(function, "block_table", c.block_table),
+                    c.paged_keys},
+          .k_scale = view_of<const float, 4>(function, "k_scale", c.k_scale)};
+}
+
 AttentionOptions options_of(const char* function, const isentrope_options* options) {
   AttentionOptions copy = required(function, "options", options).options;
   if (!copy.parallel_for) copy.parallel_for = on_pool();
@@ -114,16 +125,24 @@ ReceivedArguments received_arguments(const char* function, const isentrope_optio
   const auto rows = [&](const char* name, const isentrope_array& array) {
     return view_of<const float, 3>(function, name, array);
   };
-  return {
-      .input = {.q = tensor_of(function, "q", c.q),
-                .k = tensor_of(function, "k", c.k),
-                .v = {},
-                .pages = {view_of<const std::int32_t, 2>(function, "block_table", c.block_table),
-                          c.paged_keys},
-                .k_scale = view_of<const float, 4>(function, "k_scale", c.k_scale)},
-      .options = options_of(function, options),
-      .rows = {.lse = rows("lse", c.lse), .weights = rows("weights", c.weights)},
-      .result = view_of<float, 3>(function, "received", c.received)};
+  return {.input = keys_of(function, c),
+          .options = options_of(function, options),
+          .rows = {.lse = rows("lse", c.lse), .weights = rows("weights", c.weights)},
+          .result = view_of<float, 3>(function, "received", c.received)};
+}
+
+WeightsAtArguments weights_at_arguments(const char* function, const isentrope_options* options,
+                                        const isentrope_weights_at_call* call) {
+  const isentrope_weights_at_call c = struct_of(function, "call", call);
+  const auto chosen = [&](const char* name, const isentrope_array& array) {
+    return view_of<float, 4>(function, name, array);
+  };
+  return {.input = keys_of(function, c),
+          .options = options_of(function, options),
+          .lse = view_of<const float, 3>(function, "lse", c.lse),
+          .keys = view_of<const std::int64_t, 4>(function, "keys", c.keys),
+          .result = {chosen("weights", c.weights), chosen("by_score", c.by_score),
+                     chosen("by_bias", c.by_bias)}};
 }
 
 }  // namespace isentrope::c_api

@@ -27,6 +27,14 @@ struct ReceivedArguments {
   View<float, 3> result;
 };
 
+struct WeightsAtArguments {
+  AttentionInput input;
+  AttentionOptions options;
+  View<const float, 3> lse;
+  View<const std::int64_t, 4> keys;
+  KeyWeights result;
+};
+
 // Throw Error if a pointer is NULL, or a struct or an array is malformed. Do not read arrays.
 [[nodiscard]] ForwardArguments forward_arguments(const char* function,
                                                  const isentrope_options* options,
@@ -38,5 +46,8 @@ struct ReceivedArguments {
 [[nodiscard]] ReceivedArguments received_arguments(const char* function,
                                                    const isentrope_options* options,
                                                    const isentrope_received_call* call);
+[[nodiscard]] WeightsAtArguments weights_at_arguments(const char* function,
+                                                      const isentrope_options* options,
+                                                      const isentrope_weights_at_call* call);
 
 }  // namespace isentrope::c_api

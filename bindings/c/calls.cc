@@ -37,6 +37,15 @@ isentrope_status isentrope_received(const isentrope_options* options,
   });
 }
 
+isentrope_status isentrope_weights_at(const isentrope_options* options,
+                                      const isentrope_weights_at_call* call) {
+  return guarded([&] {
+    const auto [input, with, lse, keys, result] =
+        weights_at_arguments("isentrope_weights_at", options, call);
+    weights_at(input, with, lse, keys, result);
+  });
+}
+
 isentrope_status isentrope_quantize(const isentrope_array* rows, const isentrope_array* codes,
                                     const isentrope_array* scales) {
   return guarded([&] {

@@ -35,6 +35,10 @@ void define(TorchLibraryHandle library) {
          ", Tensor k_scale, Tensor v_scale, Tensor block_table, Tensor seqused_k, int wanted)" +
          results);
   schema("received(" + call + ", Tensor lse, Tensor? weights) -> Tensor");
+  const std::string of_chosen = " -> (Tensor weights, Tensor by_score, Tensor by_bias)";
+  schema("weights_at(" + call + ", Tensor lse, Tensor keys)" + of_chosen);
+  schema("weights_at_paged(" + call + ", Tensor lse, Tensor keys, Tensor? k_scale, " +
+         "Tensor block_table, Tensor seqused_k)" + of_chosen);
   schema("received_paged(" + call + ", Tensor lse, Tensor? weights, Tensor? k_scale, " +
          "Tensor block_table, Tensor seqused_k) -> Tensor");
   schema("quantize(Tensor rows, int groups) -> (Tensor codes, Tensor scales)");
@@ -83,6 +87,8 @@ const bool registered = [] {
   implement(cpu, "decode_codes", decode_codes);
   implement(cpu, "received", received);
   implement(cpu, "received_paged", received_paged);
+  implement(cpu, "weights_at", weights_at);
+  implement(cpu, "weights_at_paged", weights_at_paged);
   implement(cpu, "quantize", quantize);
   implement(cpu, "row_lengths", row_lengths);
   implement(cpu, "keys_seen", keys_seen);

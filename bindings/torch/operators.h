@@ -16,6 +16,8 @@ void attention_backward_plain(StableIValue* stack, std::uint64_t arguments, std:
 void decode(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void decode_codes(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void received(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void weights_at(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void weights_at_paged(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void received_paged(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void quantize(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void row_lengths(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);

@@ -159,6 +159,7 @@ template View<const std::int8_t, 4> view_of(const char*, const TorchTensor&);
 template View<const std::int64_t, 0> view_of(const char*, const TorchTensor&);
 template View<const std::int64_t, 1> view_of(const char*, const TorchTensor&);
 template View<const std::int64_t, 2> view_of(const char*, const TorchTensor&);
+template View<const std::int64_t, 4> view_of(const char*, const TorchTensor&);
 template View<const std::int32_t, 2> view_of(const char*, const TorchTensor&);
 
 double number_of(const char* name, const TorchTensor& tensor) {

@@ -221,6 +221,23 @@ typedef struct isentrope_received_call {
 ISENTROPE_API isentrope_status isentrope_received(const isentrope_options* options,
                                                   const isentrope_received_call* call);
 
+/* Arrays of the weights of chosen keys; see isentrope/key_statistics.h. */
+typedef struct isentrope_weights_at_call {
+  size_t struct_size;
+  isentrope_array q, k;        /* *; as in isentrope_forward_call */
+  isentrope_array block_table; /* as in isentrope_forward_call */
+  int64_t paged_keys;
+  isentrope_array k_scale;
+  isentrope_array lse;               /* *; F32 [batch, heads, queries], of isentrope_forward() */
+  isentrope_array keys;              /* *; I64 [batch, heads, queries, chosen keys] */
+  isentrope_array weights;           /* *; F32 of the shape of keys */
+  isentrope_array by_score, by_bias; /* F32 of that shape: derivatives of the logits */
+} isentrope_weights_at_call;
+
+/* Computes the weights of chosen keys of each row: 0 for keys that the row does not see. */
+ISENTROPE_API isentrope_status isentrope_weights_at(const isentrope_options* options,
+                                                    const isentrope_weights_at_call* call);
+
 /* --- calls on an NVIDIA device
  *
  * They need no CUDA toolkit, to build and to run: the driver's library is opened with the first

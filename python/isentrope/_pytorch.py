@@ -18,10 +18,12 @@ __all__ = [
     "inspect",
     "merge",
     "quantize",
+    "received",
     "row_lengths",
     "scaled_dot_product_attention",
     "sdpa",
     "varlen_attention",
+    "weights_at",
 ]
 
 try:
@@ -38,6 +40,7 @@ from isentrope._core import devices as _devices
 from isentrope._core import fakes as _fakes
 from isentrope._core.after_import import after_import as _after_import
 from isentrope.functions import attention, attention_rows, decode, quantize, row_lengths, varlen_attention
+from isentrope.key_statistics import received, weights_at
 from isentrope.models.monitor import Monitor
 from isentrope.rules import ScaleRule
 from isentrope.sdpa.drop_in import scaled_dot_product_attention

@@ -112,9 +112,9 @@ class ReceivedTask {
       const auto of_row = static_cast<double>(lse(item_.batch, head_, query));
       const double kept = sinks ? non_sink_weight(of_row, sinks(head_)) : 1;
       rows_.ranges[r] =
-          weight == 0 ? KeyRange{}
-                      : row_view(call_.options.mask, item_.batch, query, queries, call_.plan.keys)
-                            .keys;
+          weight == 0
+              ? KeyRange{}
+              : row_view(call_.options.mask, item_.batch, query, queries, call_.plan.keys).keys;
       rows_.lambda[r] = scale_log2(scale.before_cap[query]);
       rows_.lse[r] = static_cast<float>(kLog2E * of_row);
       rows_.weight[r] = weight * static_cast<float>(kept);
@@ -181,10 +181,9 @@ class ReceivedTask {
 
   // Returns the terms of a row from key `key` of the block on.
   [[nodiscard]] LogitTerms terms(const Ranges& ranges, std::size_t row, std::size_t key) const {
-    LogitTerms terms =
-        logit_terms(call_.options, call_.scale.of(item_.batch, head_), item_.batch, head_,
-                    first_query_ + static_cast<std::int64_t>(row),
-                    item_.begin + static_cast<std::int64_t>(key));
+    LogitTerms terms = logit_terms(call_.options, call_.scale.of(item_.batch, head_), item_.batch,
+                                   head_, first_query_ + static_cast<std::int64_t>(row),
+                                   item_.begin + static_cast<std::int64_t>(key));
     terms.stride = ranges.stride;
     return terms;
   }

@@ -108,8 +108,7 @@ void weights_at(const AttentionInput& in, const AttentionOptions& options, const
         result.weights(batch, head, query, c) = static_cast<float>(key.weight);
         if (result.by_score)
           result.by_score(batch, head, query, c) = static_cast<float>(key.by_score);
-        if (result.by_bias)
-          result.by_bias(batch, head, query, c) = static_cast<float>(key.by_bias);
+        if (result.by_bias) result.by_bias(batch, head, query, c) = static_cast<float>(key.by_bias);
       }
     }
   });

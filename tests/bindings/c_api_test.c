@@ -237,12 +237,14 @@ static void test_cache_in_8_bits(void) {
 
 /* The weights that keys receive are the gradient of a column of values. */
 static void test_received(void) {
-  static float received[HEADS * KEYS], weights[ROWS];
-  const int64_t of_keys[3] = {1, HEADS, KEYS};
+  static float received[HEADS * KEYS], weights[ROWS], all_weights[ROWS * KEYS];
+  static int64_t chosen[ROWS * KEYS];
+  const int64_t of_keys[3] = {1, HEADS, KEYS}, all[4] = {1, HEADS, QUERIES, KEYS};
   isentrope_options* options = isentrope_options_create();
   isentrope_forward_call forward = forward_call();
   isentrope_backward_call backward = backward_call(&forward);
   isentrope_received_call call;
+  isentrope_weights_at_call at;
   int i;
   memset(&call, 0, sizeof call);
   call.struct_size = sizeof call;
@@ -256,6 +258,22 @@ static void test_received(void) {
   EXPECT(isentrope_received(options, &call) == ISENTROPE_OK);
   for (i = 0; i < HEADS * KEYS; ++i) EXPECT(fabs(received[i] - dv[i * DIM]) < 1e-5);
   EXPECT(received[KEYS - 1] == 0); /* the last of 4 keys, which none of 3 rows sees */
+  memset(&at, 0, sizeof at);
+  at.struct_size = sizeof at;
+  at.q = forward.q;
+  at.k = forward.k;
+  at.lse = asked.lse;
+  for (i = 0; i < ROWS * KEYS; ++i) chosen[i] = i % KEYS;
+  at.keys = isentrope_array_contiguous(chosen, ISENTROPE_I64, 4, all);
+  at.weights = floats(all_weights, 4, all);
+  EXPECT(isentrope_weights_at(options, &at) == ISENTROPE_OK);
+  for (i = 0; i < HEADS * KEYS; ++i) {
+    const float* p = all_weights + i / KEYS * QUERIES * KEYS + i % KEYS;
+    EXPECT(fabs(p[0] + p[KEYS] + p[2 * KEYS] - received[i]) < 1e-5);
+  }
+  at.weights = at.lse;
+  EXPECT(isentrope_weights_at(options, &at) == ISENTROPE_BAD_ARGUMENT);
+  EXPECT(strstr(isentrope_last_error(), "[isentrope_weights_at] weights must") != NULL);
   for (i = 0; i < ROWS; ++i) weights[i] = 0;
   call.weights = floats(weights, 3, kQueryShape);
   EXPECT(isentrope_received(options, &call) == ISENTROPE_OK && received[0] == 0);

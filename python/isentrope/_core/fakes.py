@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isentrope._core.call import SHARED
 from isentrope._core.checks import check_ranks
 from isentrope._core.library import SUPPORT
 
@@ -64,6 +65,15 @@ def _(q: Tensor, k: Tensor, *args: Any) -> Tensor:
 def _(q: Tensor, k: Tensor, *args: Any) -> Tensor:
     block_table = args[-2]
     return q.new_empty((*q.shape[:2], block_table.shape[1] * k.shape[2]), dtype=_of_statistics(q))
+
+
+def _fake_weights(q: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    keys = args[SHARED]
+    return tuple(q.new_empty(keys.shape, dtype=_of_statistics(q)) for _ in range(3))
+
+
+for _name in ("weights_at", "weights_at_paged"):
+    torch.library.register_fake(f"isentrope::{_name}", _fake_weights)
 
 
 @torch.library.register_fake("isentrope::keys_seen")

@@ -1,7 +1,10 @@
-"""Gradients of the weights that keys receive.
+"""Gradients of statistics of keys.
 
 received_j = sum_i w_i p_ij is linear in p, so its gradient is that of attention whose values are one column, the
 upstream gradient of received, and whose upstream gradient is w. The attention's output is the gradient of w.
+
+A weight at a chosen key is e^(z - lse). The gradient through z is a few products with keys, that through lse is
+attention's.
 """
 
 from __future__ import annotations
@@ -16,46 +19,116 @@ from isentrope._core.autograd import FORWARD_MODE, _Transformable, backward_oper
 from isentrope._core.call import SHARED, Call
 from isentrope._core.library import CHECKED, LSE, OPS
 
-_Q, _K, _BIAS, _SINKS = (Call._fields.index(name) for name in ("q", "k", "bias", "sinks"))
+_DIFFERENTIABLE = ("q", "k", "bias", "sinks")
+_PLACES = [Call._fields.index(name) for name in _DIFFERENTIABLE]
 _WEIGHTS = SHARED + 1  # place of the row weights in the operator's arguments, after lse
 
 
 def received(call: Call, lse: Tensor, weights: Tensor | None) -> Tensor:
     """Calls the operator on the path that torch's current state requires."""
-    arguments = (*call, lse, weights)
+    return _call(_Received, OPS.received.default, CHECKED.received, call, (lse, weights), weights)
+
+
+def weights_at(call: Call, lse: Tensor, keys: Tensor) -> Tensor:
+    return _call(_WeightsAt, OPS.weights_at.default, CHECKED.weights_at, call, (lse, keys), None)[0]
+
+
+def _call(function: Any, operator: Any, checked: Any, call: Call, more: tuple, weights: Tensor | None) -> Any:
     if torch.compiler.is_compiling():
-        return OPS.received.default(*arguments)
-    tensors = (call.q, call.k, call.bias, call.sinks, weights)
+        return operator(*call, *more)
+    tensors = (*(call[place] for place in _PLACES), weights)
     if transformed() or torch.is_grad_enabled() and torch._C._any_requires_grad(*(x for x in tensors if x is not None)):
-        return _Received.apply(*tensors, arguments)
-    return CHECKED.received(*arguments)
+        return function.apply(*tensors, (*call, *more))
+    return checked(*call, *more)
 
 
-def _gradients(call: Call, weights: Tensor | None, upstream: Tensor, wants: tuple[bool, bool]) -> tuple[Any, ...]:
-    """Returns the gradients of q, k, weights, and on request of bias and sinks.
+def _in_float32(call: Call, dtype: torch.dtype, values: Tensor) -> Call:
+    """Returns the call with values for each query head. Heads of a group have values of their own, so their keys are
+    repeated. In float32, because values of 16 bits would be rounded, or overflow."""
+    group = call.q.shape[1] // max(call.k.shape[1], 1)
+    return call._replace(q=call.q.to(dtype), k=call.k.to(dtype).repeat_interleave(group, 1), v=values.contiguous())
 
-    Computed in float32 because `upstream` is: as values of 16 bits it would be rounded, or overflow."""
-    q, k = call.q, call.k
-    dtype = upstream.dtype
-    group = q.shape[1] // max(k.shape[1], 1)
-    # Query heads of a group have upstream gradients of their own, so their keys are repeated.
-    column = upstream.unsqueeze(-1).contiguous()
-    inner = call._replace(q=q.to(dtype), k=k.to(dtype).repeat_interleave(group, 1), v=column)
+
+def _forward(call: Call) -> tuple[Tensor, Tensor]:
+    """Returns output and lse, on a path that torch.func may differentiate."""
     if torch._C._are_functorch_transforms_active():
-        output, (lse,), _ = differentiable(*inner, LSE)
+        output, (lse,), _ = differentiable(*call, LSE)
     else:
-        output, (lse,), _ = CHECKED.attention(*inner, LSE)
-    w = torch.ones_like(output) if weights is None else weights.unsqueeze(-1)
+        output, (lse,), _ = CHECKED.attention(*call, LSE)
+    return output, lse.unsqueeze(0)
+
+
+def _backward(call: Call, inner: Call, results: tuple, d_output: Tensor | None, d_lse: Tensor | None, wants: Any) -> list:
+    """Returns the gradients of q, k, bias and sinks in float32; keys' summed over their group."""
     dq, dk, _, d_bias, _, d_sinks = backward_operator()(
-        *inner, LSE, output, lse.unsqueeze(0), w, None, wants[0], False, wants[1], True
+        *inner, LSE, *results, d_output, d_lse, wants[0], False, wants[1], True
     )
-    dk = dk.unflatten(1, (k.shape[1], group)).sum(2)
-    d_weights = None if weights is None else output.squeeze(-1)
-    return dq.to(q.dtype), dk.to(k.dtype), d_weights, d_bias if wants[0] else None, d_sinks if wants[1] else None
+    dk = dk.unflatten(1, (call.k.shape[1], -1)).sum(2)
+    return [dq, dk, d_bias if wants[0] else None, d_sinks if wants[1] else None]
 
 
-class _Received(_Transformable):
-    """The operator as an autograd function of q, k, bias, sinks, weights and, as one argument, all others."""
+def _gradients_of_received(call: Call, more: tuple, upstream: Tensor, wants: Any) -> tuple:
+    """Returns the gradients of q, k, bias, sinks and weights."""
+    weights = more[1]
+    inner = _in_float32(call, upstream.dtype, upstream.unsqueeze(-1))
+    output, lse = _forward(inner)
+    w = torch.ones_like(output) if weights is None else weights.unsqueeze(-1)
+    gradients = _backward(call, inner, (output, lse), w, None, wants)
+    return *gradients, None if weights is None else output.squeeze(-1)
+
+
+def _gradients_of_weights_at(call: Call, more: tuple, upstream: Tensor, wants: Any) -> tuple:
+    _, keys, weights, by_score, by_bias = more
+    of_logits = upstream * weights
+    d_lse = -of_logits.sum(-1)
+    inner = _in_float32(call, upstream.dtype, upstream.new_zeros((*call.q.shape[:2], call.k.shape[2], 1)))
+    sinks, inner = inner.sinks, inner._replace(sinks=None)
+    output, lse = _forward(inner)
+    d_sinks = None
+    if sinks is not None:  # weights are e^(z - lse) times the share that the sink leaves
+        taken = (sinks[:, None] - lse[0]).sigmoid()
+        d_sinks, d_lse = (d_lse * taken).sum((0, 2)), d_lse * (1 - taken)
+    dq, dk, d_bias, _ = _backward(call, inner, (output, lse), None, d_lse.unsqueeze(0), (wants[0], False))
+    # Keys that a row does not see have weight 0, and may have any number.
+    at = keys.clamp(0, max(call.k.shape[2] - 1, 0))
+    group = call.q.shape[1] // max(call.k.shape[1], 1)
+    head = torch.arange(call.q.shape[1], device=at.device)[:, None, None] // max(group, 1)
+    batch = torch.arange(call.q.shape[0], device=at.device)[:, None, None, None]
+    of_scores = (of_logits * by_score).unsqueeze(-1)
+    dq = dq + (of_scores * call.k[batch, head, at].to(dq.dtype)).sum(3)
+    dk = dk.index_put((batch, head, at), of_scores * inner.q.unsqueeze(3), accumulate=True)
+    if d_bias is not None:
+        d_bias = d_bias.scatter_add(3, at, of_logits * by_bias)
+    return dq, dk, d_bias, d_sinks if wants[1] else None, None
+
+
+class _KeyStatistic(_Transformable):
+    """An operator as an autograd function of q, k, bias, sinks, weights and, as one argument, all others."""
+
+    gradients: Any
+
+    @staticmethod
+    def save(ctx: Any, arguments: tuple) -> None:
+        ctx.tensors = [index for index, x in enumerate(arguments) if isinstance(x, Tensor)]
+        ctx.save_for_backward(*(arguments[index] for index in ctx.tensors))
+        ctx.others = [None if isinstance(x, Tensor) else x for x in arguments]
+
+    @classmethod
+    def compute(cls, ctx: Any, upstream: Tensor, wants: tuple) -> tuple:
+        arguments = list(ctx.others)
+        for index, tensor in zip(ctx.tensors, ctx.saved_tensors):
+            arguments[index] = tensor
+        call = Call(*arguments[:SHARED])
+        dq, dk, *rest = cls.gradients(call, tuple(arguments[SHARED:]), upstream, wants)
+        return dq.to(call.q.dtype), dk.to(call.k.dtype), *rest
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> None:
+        raise NotImplementedError(FORWARD_MODE)
+
+
+class _Received(_KeyStatistic):
+    gradients = staticmethod(_gradients_of_received)
 
     @staticmethod
     def forward(*args: Any) -> Tensor:
@@ -63,37 +136,46 @@ class _Received(_Transformable):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
-        call, (_, weights) = Call(*inputs[-1][:SHARED]), inputs[-1][SHARED:]
-        ctx.save_for_backward(weights, *(x for x in call if isinstance(x, Tensor)))
-        ctx.call = call._replace(**{name: None for name, x in call._asdict().items() if isinstance(x, Tensor)})
-        ctx.names = [name for name, x in call._asdict().items() if isinstance(x, Tensor)]
+        _Received.save(ctx, inputs[-1])
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple:
-        weights, *tensors = ctx.saved_tensors
-        call = ctx.call._replace(**dict(zip(ctx.names, tensors)))
-        dq, dk, d_weights, d_bias, d_sinks = _gradients(call, weights, upstream, (ctx.needs_input_grad[2], ctx.needs_input_grad[3]))
-        return dq, dk, d_bias, d_sinks, d_weights, None
+        return *_Received.compute(ctx, upstream, ctx.needs_input_grad[2:4]), None
+
+
+class _WeightsAt(_KeyStatistic):
+    gradients = staticmethod(_gradients_of_weights_at)
 
     @staticmethod
-    def jvp(ctx: Any, *_: Any) -> None:
-        raise NotImplementedError(FORWARD_MODE.replace("[attention]", "[received]"))
+    def forward(*args: Any) -> tuple[Tensor, ...]:
+        return CHECKED.weights_at(*args[-1])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+        _WeightsAt.save(ctx, (*inputs[-1], *output))
+        ctx.mark_non_differentiable(*output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, *_: Any) -> tuple:
+        return *_WeightsAt.compute(ctx, upstream, ctx.needs_input_grad[2:4]), None
 
 
-def _save(ctx: Any, inputs: tuple, output: Tensor) -> None:
-    _Received.setup_context(ctx, (inputs,), output)
+def _register(name: str, function: Any) -> None:
+    """Registers the gradients for compiled and exported models, whose graphs contain the operator."""
+
+    def setup(ctx: Any, inputs: tuple, output: Any) -> None:
+        function.save(ctx, (*inputs, *output) if isinstance(output, tuple) else inputs)
+
+    def backward(ctx: Any, upstream: Tensor, *_: Any) -> tuple:
+        gradients: list[Tensor | None] = [None] * (SHARED + 2)
+        wants = tuple(ctx.needs_input_grad[place] for place in _PLACES[2:])
+        *of_call, d_weights = function.compute(ctx, upstream, wants)
+        for place, gradient in zip((*_PLACES, _WEIGHTS), (*of_call, d_weights)):
+            gradients[place] = gradient
+        return tuple(gradients)
+
+    torch.library.register_autograd(f"isentrope::{name}", backward, setup_context=setup)
 
 
-def _gradients_of_operator(ctx: Any, upstream: Tensor) -> tuple:
-    """Returns the gradients of every argument of the schema."""
-    weights, *tensors = ctx.saved_tensors
-    call = ctx.call._replace(**dict(zip(ctx.names, tensors)))
-    gradients: list[Tensor | None] = [None] * (SHARED + 2)
-    wants = (ctx.needs_input_grad[_BIAS], ctx.needs_input_grad[_SINKS])
-    places = (_Q, _K, _WEIGHTS, _BIAS, _SINKS)
-    for place, gradient in zip(places, _gradients(call, weights, upstream, wants)):
-        gradients[place] = gradient
-    return tuple(gradients)
-
-
-torch.library.register_autograd("isentrope::received", _gradients_of_operator, setup_context=_save)
+_register("received", _Received)
+_register("weights_at", _WeightsAt)

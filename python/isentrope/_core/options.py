@@ -88,6 +88,7 @@ KNOWN = {
     "varlen_attention": frozenset(DocumentOptions.__annotations__),
     "decode": frozenset(SequenceOptions.__annotations__),
     "received": frozenset(KeyOptions.__annotations__),
+    "weights_at": frozenset(KeyOptions.__annotations__),
     "row_lengths": frozenset(MaskOptions.__annotations__),
     "distributed.attention": frozenset(PartOptions.__annotations__),
     "distributed.decode": frozenset(PartOptions.__annotations__) - {"causal"},

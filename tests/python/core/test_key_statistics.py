@@ -133,6 +133,8 @@ def test_pages_of_a_cache_are_read_as_keys(queries, dtype):
         want = isentrope.received(q[sequence : sequence + 1], k, lse[sequence : sequence + 1], causal=True)
         torch.testing.assert_close(got[sequence, :, :count], want[0])
         assert not got[sequence, :, count:].any()
+    chosen = isentrope.weights_at(q, cache_of_call, lse, torch.arange(24), block_table=table, seqused_k=used, **scales)
+    torch.testing.assert_close(chosen.sum(2), got)
 
 
 def test_a_decode_step_over_a_cache_that_is_not_paged():
@@ -143,6 +145,45 @@ def test_a_decode_step_over_a_cache_that_is_not_paged():
     got = isentrope.received(q[:, :, :1], k, lse, seqused_k=used)
     torch.testing.assert_close(got.sum(2), torch.ones(B, H))
     assert not got[0, :, 20:].any()
+
+
+@pytest.mark.parametrize("name", masks())
+def test_weights_of_all_keys_are_the_matrix(name):
+    torch.manual_seed(0)
+    q, k, _ = tensors()
+    options = masks()[name] | {"rule": "entropy_invariant(base=7)"}
+    keys = torch.arange(-1, K + 1)  # no row sees the first and the last
+    got = isentrope.weights_at(q, k, with_lse(q, k, **options), keys, **options)
+    assert got.shape == (B, H, S, K + 2) and not got[..., [0, -1]].any()
+    torch.testing.assert_close(got[..., 1:-1].double(), dense_weights(q, k, **options), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
+def test_gradients_of_chosen_weights_are_those_of_differences():
+    torch.manual_seed(0)
+    q, k = (torch.randn(1, heads, 4, 3, dtype=torch.float64, requires_grad=True) for heads in (4, 2))
+    bias, sinks = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 1, 4, 4), (4,)))
+    keys = torch.tensor([0, 2, 2, 5])  # one twice, and one that there is not
+
+    def of(q, k, bias, sinks):
+        options = {"bias": bias, "sinks": sinks, "causal": True, "soft_cap": 2.0}
+        return isentrope.weights_at(q, k, with_lse(q, k, **options), keys, **options)
+
+    torch.autograd.gradcheck(of, (q, k, bias, sinks))
+
+
+def test_gradients_of_chosen_weights_in_16_bits_and_compiled():
+    torch.manual_seed(0)
+    q, k = (x.requires_grad_() for x in tensors(torch.bfloat16)[:2])
+    previous = torch.arange(-1, S - 1)[:, None]  # RAUQ
+
+    def loss(q, k):
+        return isentrope.weights_at(q, k, with_lse(q, k, causal="top_left"), previous, causal="top_left").square().sum()
+
+    want = torch.autograd.grad(dense_weights(q, k, causal="top_left").diagonal(-1, 2, 3).square().sum(), (q, k))
+    for function in (loss, torch.compile(loss, backend="aot_eager", fullgraph=True)):
+        torch.testing.assert_close(torch.autograd.grad(function(q, k), (q, k)), want, rtol=2e-2, atol=2e-3)
+    torch.testing.assert_close(torch.func.grad(loss, argnums=(0, 1))(q, k), want, rtol=2e-2, atol=2e-3)
 
 
 def test_errors_name_the_function_and_the_argument():
@@ -163,5 +204,9 @@ def test_errors_name_the_function_and_the_argument():
         isentrope.received(q, k, lse, dropout_p=0.1)
     with pytest.raises(ValueError, match=r"\[received\] inputs must not require gradients over a cache"):
         isentrope.received(q.requires_grad_(), k, lse, seqused_k=torch.tensor([3, 4]))
+    with pytest.raises(ValueError, match=r"\[weights_at\] keys must be broadcastable"):
+        isentrope.weights_at(q, k, lse, torch.zeros(7, 1, dtype=torch.int64))
+    with pytest.raises(TypeError, match=r"\[weights_at\] keys must be an int32 or int64 tensor; got float32"):
+        isentrope.weights_at(q, k, lse, lse)
     with pytest.raises(NotImplementedError, match=r"\[received\] forward-mode"):
         torch.func.jvp(lambda x: isentrope.received(x, k, lse), (q.detach(),), (q.detach(),))
