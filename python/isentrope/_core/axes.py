@@ -8,6 +8,7 @@ _ROWS = ["batch", "heads"]
 TENSOR_AXES: dict[str, list[str]] = AXES | {
     **dict.fromkeys(("q", "k", "v", "output", "d_output", "support", "dq", "dk", "dv", "d_bias", "d_lambda"), _ROWS),
     **dict.fromkeys(("statistics", "d_statistics"), ["statistic", *_ROWS]),
+    **dict.fromkeys(("lse", "weights", "keys", "by_score", "by_bias"), _ROWS),
     **dict.fromkeys(("block_table", "seqused_k"), ["batch"]),
     "d_sinks": ["heads"],
 }

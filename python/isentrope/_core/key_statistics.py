@@ -1,7 +1,7 @@
 """Gradients of statistics of keys.
 
-received_j = sum_i w_i p_ij is linear in p, so its gradient is that of attention whose values are one column, the
-upstream gradient of received, and whose upstream gradient is w. The attention's output is the gradient of w.
+received_j = sum_i w_i p_ij is linear in p. Its gradient is that of attention whose values are one column, the upstream
+gradient of received, and whose own upstream gradient is w. The attention's output is the gradient of w.
 
 A weight at a chosen key is e^(z - lse). The gradient through z is a few products with keys, that through lse is
 attention's.
@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from isentrope._core.attend import transformed
-from isentrope._core.autograd import FORWARD_MODE, _Transformable, backward_operator, differentiable
+from isentrope._core.autograd import _Transformable, backward_operator, differentiable
 from isentrope._core.call import SHARED, Call
 from isentrope._core.library import CHECKED, LSE, OPS
+from isentrope._core.vmap import call_batched, names_of
 
 _DIFFERENTIABLE = ("q", "k", "bias", "sinks")
 _PLACES = [Call._fields.index(name) for name in _DIFFERENTIABLE]
@@ -122,9 +123,16 @@ class _KeyStatistic(_Transformable):
         dq, dk, *rest = cls.gradients(call, tuple(arguments[SHARED:]), upstream, wants)
         return dq.to(call.q.dtype), dk.to(call.k.dtype), *rest
 
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> None:
-        raise NotImplementedError(FORWARD_MODE)
+    @classmethod
+    def apply_all(cls, *arguments: Any) -> Any:
+        """Computes the operator of these arguments."""
+        weights = arguments[_WEIGHTS] if cls is _Received else None
+        return cls.apply(*(arguments[place] for place in _PLACES), weights, arguments)
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple, *args: Any) -> tuple:
+        names, results = names_of(OPS.received.default if cls is _Received else OPS.weights_at.default)
+        return call_batched(cls.apply_all, names, results, info.batch_size, in_dims[-1], args[-1])
 
 
 class _Received(_KeyStatistic):

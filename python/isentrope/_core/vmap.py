@@ -100,5 +100,8 @@ def _register(name: str) -> None:
     )
 
 
-for _name in ("attention", "attention_backward", "decode", "decode_codes", "quantize", "row_lengths"):
+for _name in (
+    "attention", "attention_backward", "decode", "decode_codes", "quantize", "received", "received_paged", "row_lengths",
+    "weights_at", "weights_at_paged",
+):  # fmt: skip
     _register(_name)

@@ -100,6 +100,13 @@ def test_compiled_functions_have_the_same_numbers_and_gradients(dtype):
     assert meta.shape == (B, H, K) and meta.dtype == dtype
 
 
+def test_samples_of_vmap_are_calls_of_their_own():
+    torch.manual_seed(0)
+    q, k, lse = torch.randn(3, B, H, S, 16), torch.randn(B, KV, K, 16), torch.rand(3, B, H, S) + 3
+    got = torch.func.vmap(lambda q, lse: isentrope.received(q, k, lse))(q, lse)
+    torch.testing.assert_close(got, torch.stack([isentrope.received(*pair, k_lse) for pair, k_lse in zip(((x, k) for x in q), lse)]))
+
+
 def test_packed_documents_receive_from_their_own_rows():
     torch.manual_seed(0)
     q, k = torch.randn(30, H, 16), torch.randn(30, KV, 16)
