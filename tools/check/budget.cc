@@ -198,6 +198,7 @@ ReceivedReference reference_received(const Data& data, const reference::Result& 
   for (std::size_t row = 0; row < weights.size(); ++row) {
     const RowStats& stats = forward.statistics[row];
     const double dx = logit_error(p, forward.logit_magnitude[row]) +
+                      rounding_of_queries(p, arithmetic, forward.logit_magnitude[row]) +
                       (arithmetic.logits.empty() ? 0 : arithmetic.logits[row]);
     const double of_lse =
         kExpError + gamma(chain(stats.support)) + 5 * kUnit * (1 + std::abs(stats.lse));
