@@ -22,6 +22,9 @@ COVERAGE_TESTS := attention_test generated_test rule_numbers_test row_promises_t
 # Oldest supported torch, and the newest one tested.
 TORCH := 2.10.0 2.14.1
 
+# Oldest supported JAX, whose headers its library is built with, and the newest one tested.
+JAX := 0.7.2 0.10.2
+
 # Newest transformers tested. The oldest supported one is that of scripts/setup, which make test uses.
 TRANSFORMERS_VERSIONS := 5.24.0
 
@@ -35,7 +38,7 @@ NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
 .PHONY: help setup setup-programs setup-compile setup-compile-tests configure configure-programs configure-compile demo study \
   inspect-demo inspect-bases calibrate-demo calibrate-study note note-corpus note-carry bench bench-quick bench-gpu bench-gpu-carry \
-  bench-distributed test begin-tests build-tests run-tests begin-demo build-demo measure-demo test-all test-torch test-transformers coverage \
+  bench-distributed test begin-tests build-tests run-tests begin-demo build-demo measure-demo test-all test-torch test-transformers test-jax coverage \
   mutants test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
 
 help:
@@ -71,6 +74,7 @@ help:
 	@echo '                7 GB of disk each'
 	@echo 'make test-transformers'
 	@echo "                run the tests of models of make test under TRANSFORMERS_VERSIONS='$(TRANSFORMERS_VERSIONS)': 130 MB of disk each"
+	@echo "make test-jax   run the tests of isentrope.jax under JAX='$(JAX)', without torch: 700 MB of disk each"
 	@echo 'make test-peers run the attention tests of transformers (from its source distribution, or TRANSFORMERS=a checkout)'
 	@echo '                and of torch (PYTORCH=a checkout), with the operator in place of sdpa and without, and the published'
 	@echo "                attention cases of ONNX, torch's OpInfo, ggml, diffusers and timm; counts into docs/results/peers.json"
@@ -211,6 +215,7 @@ test-all: configure
 	@ISENTROPE_SMOLLM2="$$(scripts/language-model smollm2)" $(CTEST)
 	@$(MAKE) coverage
 	@$(MAKE) test-transformers
+	@$(MAKE) test-jax
 	@$(if $(TORCH),$(MAKE) test-torch)
 
 # For AVX-512 only.
@@ -247,6 +252,17 @@ test-transformers: configure
 	    "$$(scripts/setup --print)" -m pytest -q -m "not long" tests/python/hf || exit 1; \
 	done
 
+# One library serves every version. Each has its own environment, without torch.
+build-jax: configure
+	@cmake -DISENTROPE_XLA_INCLUDE="$$(scripts/setup --xla)" --log-level=NOTICE $(BUILD)
+	@cmake --build $(BUILD) --target isentrope_jax
+
+test-jax: build-jax
+	@for version in $(JAX); do \
+	  python="$$(scripts/setup --jax $$version)" && echo "== jax $$version" && \
+	  PYTHONPATH=$(BUILD)/python PYTHONDONTWRITEBYTECODE=1 "$$python" -m pytest -q tests/bindings/jax || exit 1; \
+	done
+
 # Table and figure of docs/contributors/numerics.md, measured on this machine.
 numerics: configure-programs
 	@cmake --build $(BUILD) --target isentrope
@@ -254,11 +270,12 @@ numerics: configure-programs
 	@python3 -m json.tool --compact $(BUILD)/numerics.json docs/results/numerics.json
 	@cmake --build $(BUILD) --target docs
 
-test-peers: configure
+test-peers: configure build-jax
 	@cmake --build $(BUILD) --target isentrope_operators
 	@"$$(scripts/setup --print)" tests/peers/compare.py $(BUILD) build/peers \
 	  --record docs/results/peers.json $(TRANSFORMERS:%=--transformers %) $(PYTORCH:%=--pytorch %)
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" tests/peers/judges.py build/peers --record docs/results/peers.json
+	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --jax $(lastword $(JAX)) flax equinox keras)" -m pytest -q tests/peers/test_jax_clients.py
 	@python3 docs/generate/test_tables.py
 
 test-asan: setup

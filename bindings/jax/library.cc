@@ -1,0 +1,133 @@
+// Entry points of the library that Python loads: a handler of XLA for each pass, and two functions.
+
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bindings/jax/passes.h"
+#include "bindings/jax/threads.h"
+#include "src/call/validate.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace isentrope::jax {
+namespace {
+
+std::string_view name_of(ffi::DataType type) {
+  switch (type) {
+    case ffi::DataType::F64:
+      return "float64";
+    case ffi::DataType::F32:
+      return "float32";
+    case ffi::DataType::BF16:
+      return "bfloat16";
+    case ffi::DataType::F16:
+      return "float16";
+    case ffi::DataType::S32:
+      return "int32";
+    case ffi::DataType::PRED:
+      return "bool";
+    default:
+      return "another type";
+  }
+}
+
+Array array_of(const ffi::AnyBuffer& buffer) {
+  const auto extents = buffer.dimensions();
+  return {name_of(buffer.element_type()), buffer.untyped_data(), {extents.begin(), extents.end()}};
+}
+
+template <Pass pass>
+ffi::Error run(ffi::ThreadPool pool, std::string_view text, ffi::RemainingArgs arguments,
+               ffi::RemainingRets results) noexcept {
+  try {
+    std::vector<Array> arrays;
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      arrays.push_back(array_of(*arguments.get<ffi::AnyBuffer>(i)));
+    for (std::size_t i = 0; i < results.size(); ++i)
+      arrays.push_back(array_of(**results.get<ffi::AnyBuffer>(i)));
+    const ParallelFor parallel_for = on_threads_of(pool);
+    Call(text, arrays).for_each_part([&](Call& part) { pass(part, parallel_for); });
+    return ffi::Error::Success();
+  } catch (const Error& error) {
+    return ffi::Error::InvalidArgument(error.what());
+  } catch (const std::bad_alloc&) {
+    return {ffi::ErrorCode::kResourceExhausted,
+            "[attention] memory must suffice for the call; got less"};
+  } catch (const std::exception& error) {
+    return ffi::Error::Internal(error.what());
+  }
+}
+
+constexpr auto kBinding = [] {
+  return ffi::Ffi::Bind()
+      .Ctx<ffi::ThreadPool>()
+      .Attr<std::string_view>("call")
+      .RemainingArgs()
+      .RemainingRets();
+};
+
+}  // namespace
+}  // namespace isentrope::jax
+
+using namespace isentrope;  // NOLINT: the entry points follow, name by name
+
+extern "C" {
+
+#define ISENTROPE_ENTRY [[gnu::visibility("default")]]
+
+ISENTROPE_ENTRY XLA_FFI_Error* isentrope_jax_forward(XLA_FFI_CallFrame*);
+ISENTROPE_ENTRY XLA_FFI_Error* isentrope_jax_backward(XLA_FFI_CallFrame*);
+ISENTROPE_ENTRY XLA_FFI_Error* isentrope_jax_tangent(XLA_FFI_CallFrame*);
+ISENTROPE_ENTRY XLA_FFI_Error* isentrope_jax_second_order(XLA_FFI_CallFrame*);
+
+// Returns what is wrong with a call, or null: the same text as that of a handler, with "shapes" and
+// "types" of the arrays. Valid until the thread's next call.
+ISENTROPE_ENTRY const char* isentrope_jax_check(const char* text);
+// Returns the list of statistics as JSON: name, differentiable, needs.
+ISENTROPE_ENTRY const char* isentrope_jax_statistics();
+
+#undef ISENTROPE_ENTRY
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_forward, jax::run<jax::forward>, jax::kBinding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_backward, jax::run<jax::backward>, jax::kBinding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_tangent, jax::run<jax::tangent>, jax::kBinding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_second_order, jax::run<jax::second_order>,
+                              jax::kBinding());
+
+const char* isentrope_jax_check(const char* text) {
+  thread_local std::string message;
+  try {
+    const nlohmann::json call = nlohmann::json::parse(text);
+    std::vector<std::string> types = call["types"];
+    std::vector<jax::Array> arrays;
+    for (std::size_t i = 0; i < types.size(); ++i)
+      arrays.push_back({types[i], nullptr, call["shapes"][i]});
+    jax::Call checked(text, arrays);
+    validate_input("attention", checked.input(), checked.options());
+    return nullptr;
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  return message.c_str();
+}
+
+const char* isentrope_jax_statistics() {
+  static const std::string text = [] {
+    nlohmann::ordered_json list;
+    for_each_statistic([&](const Statistic& statistic) {
+      nlohmann::json needs = nlohmann::json::array();
+      for (const std::string_view result : statistic.needs) {
+        if (!result.empty()) needs.push_back(result);
+      }
+      list.push_back({{"name", statistic.name},
+                      {"differentiable", statistic.differentiable()},
+                      {"needs", needs}});
+    });
+    return list.dump();
+  }();
+  return text.c_str();
+}

@@ -1,0 +1,67 @@
+#include "bindings/jax/passes.h"
+
+#include <vector>
+
+#include "isentrope/error.h"
+
+namespace isentrope::jax {
+namespace {
+
+AttentionOptions options_of(Call& part, const ParallelFor& parallel_for) {
+  AttentionOptions options = part.options();
+  options.parallel_for = parallel_for;
+  return options;
+}
+
+// There are kernels for gradients alone.
+[[noreturn]] void fail() {
+  throw Error(
+      "[attention] derivatives beyond gradients must be those of float64; got another type");
+}
+
+AttentionGradients gradients_of(const Call& part) {
+  return {.dq = part.tensor("d_q"),
+          .dk = part.tensor("d_k"),
+          .dv = part.tensor("d_v"),
+          .d_bias = part.view<float, 4>("d_bias"),
+          .d_sinks = part.view<float, 1>("d_sinks")};
+}
+
+}  // namespace
+
+void forward(Call& part, const ParallelFor& parallel_for) {
+  if (part.in_float64()) return forward_in_float64(part);
+  AttentionOutput out{part.tensor("output"), part.statistics<RowStatistics>("")};
+  const View<std::int32_t, 3> support = part.view<std::int32_t, 3>("support");
+  const auto [batches, heads, queries] = part.rows();
+  std::vector<std::int64_t> counts(support ? batches * heads * queries + 1 : 0);
+  if (support) out.statistics.support = contiguous_view(counts.data(), part.rows());
+  attention_forward(part.input(), options_of(part, parallel_for), out);
+  for (std::int64_t batch = 0; support && batch < batches; ++batch)
+    for (std::int64_t head = 0; head < heads; ++head)
+      for (std::int64_t query = 0; query < queries; ++query)
+        support(batch, head, query) =
+            static_cast<std::int32_t>(out.statistics.support(batch, head, query));
+}
+
+void backward(Call& part, const ParallelFor& parallel_for) {
+  if (part.in_float64()) return backward_in_float64(part);
+  attention_backward(part.input(), options_of(part, parallel_for),
+                     {.output = part.tensor("output"),
+                      .statistics = part.statistics<ConstRowStatistics>(""),
+                      .d_output = part.tensor("d_output"),
+                      .d_statistics = part.statistics<ConstRowStatistics>("d_")},
+                     gradients_of(part));
+}
+
+void tangent(Call& part, const ParallelFor&) {
+  if (part.in_float64()) return tangent_in_float64(part);
+  fail();
+}
+
+void second_order(Call& part, const ParallelFor&) {
+  if (part.in_float64()) return second_order_in_float64(part);
+  fail();
+}
+
+}  // namespace isentrope::jax
