@@ -1,8 +1,9 @@
-"""llama.cpp with the backend for ggml: its own test of flash attention, a language model, and libraries that it must do without."""
+"""llama.cpp with the backend for ggml: its own test of flash attention, and a language model in C++ and Python."""
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import subprocess
@@ -10,14 +11,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import gguf
+
 from case import Case
-from llama_sources import PACKAGE, REPOSITORY, backend, programs, sources
+from llama_sources import PACKAGE, REPOSITORY, backend, compiled, python_sources, sources
 
 TITLE = f"llama.cpp with the backend, {PACKAGE.replace('==', ' ')}"
 DIFFERS: dict[str, str] = {}
 MOST = 1e-3
-"""Largest relative difference of the perplexity."""
-PROMPT = "In the beginning God created the heaven and the earth. And the earth was"
+"""Largest relative difference of the perplexity, and the margin of a logit from which a greedy token must be the same."""
+TEXT = REPOSITORY / "data" / "king-james.txt"
 
 
 def output_of(*command: object, **environment: str) -> str:
@@ -31,94 +34,98 @@ def output_of(*command: object, **environment: str) -> str:
 
 
 def cases(folder: Path) -> Iterator[Case]:
-    tools = programs(folder, "test-backend-ops", "llama-perplexity", "llama-completion")
-    tree = sources(folder)
-    library = backend(folder, tree)
-    yield from operations(tools, library)
-    model = subprocess.run([REPOSITORY / "scripts" / "language-model", "smollm2"], check=True, capture_output=True, text=True).stdout.strip()
+    tree, library = sources(folder), backend(folder, sources(folder))
+    judge = compiled(folder, tree / "tests" / "test-backend-ops.cpp", "ggml", "ggml-base")
+    yield from operations(judge, library)
+    driver = compiled(folder, Path(__file__).parent / "llama_driver.cc", "llama", "ggml", "ggml-base")
+    model = dequantized(folder)
     for cache in ("f16", "bf16", "f32"):
-        yield Case(f"perplexity {cache}", functools.partial(check_perplexity, tools, library, model, cache))
-        yield Case(f"greedy tokens {cache}", functools.partial(check_tokens, tools, library, model, cache))
-    yield Case("rule", functools.partial(check_rule, tools, library, model))
-    yield Case("recipe", functools.partial(check_recipe, tools, library, model, tree))
-    yield Case("llama-cpp-python", functools.partial(check_python, folder, library, model))
+        yield Case(f"language model {cache}", functools.partial(check_model, driver, library, model, cache))
+    yield Case("rule", functools.partial(check_rule, driver, library, model))
+    yield Case("recipe", functools.partial(check_recipe, driver, tree, model))
+    yield Case("llama-cpp-python", functools.partial(check_python, folder, model))
 
 
-def operations(tools: Path, library: Path) -> Iterator[Case]:
+def operations(judge: Path, library: Path) -> Iterator[Case]:
     """Yields the cases of test-backend-ops, which compares with the CPU's backend by a bound of its own."""
-    text = output_of(tools / "test-backend-ops", "test", "-o", "FLASH_ATTN_EXT", "-b", "ISENTROPE", GGML_BACKEND_PATH=str(library))
+    text = output_of(judge, "test", "-o", "FLASH_ATTN_EXT", "-b", "ISENTROPE", GGML_BACKEND_PATH=str(library))
     for name, outcome in re.findall(r"^\s*(FLASH_ATTN_EXT\(.*?\)): (.*)$", text, re.MULTILINE):
-        quantized = "quantized or unequal types of keys and values" if outcome.startswith("not supported") else ""
-        yield Case(name, functools.partial(_is_ok, outcome), quantized)
+        left_out = "quantized or unequal types of keys and values" if outcome.startswith("not supported") else ""
+        yield Case(name, functools.partial(check_outcome, outcome), left_out)
 
 
-def _is_ok(outcome: str) -> None:
+def check_outcome(outcome: str) -> None:
     assert outcome.startswith("OK"), outcome
 
 
-def both(run: functools.partial, library: Path, *options: object) -> list[str]:
-    """Returns what llama.cpp prints without the backend and with it."""
-    with_backend = run(*options, GGML_BACKEND_PATH=str(library))
-    assert "isentrope " in with_backend, with_backend[-500:]
-    return [run(*options), with_backend]
+def dequantized(folder: Path) -> Path:
+    """Writes SmolLM2 in f32. Products of its quantized weights round activations to 8 bits, and amplify every last bit."""
+    path = folder / "smollm2-f32.gguf"
+    if path.exists():
+        return path
+    script = subprocess.run([REPOSITORY / "scripts" / "language-model", "smollm2"], check=True, capture_output=True, text=True)
+    reader = gguf.GGUFReader(script.stdout.strip())
+    writer = gguf.GGUFWriter(path.with_suffix(".part"), arch=reader.fields["general.architecture"].contents())
+    for field in reader.fields.values():
+        if field.name == "general.architecture" or field.name.startswith("GGUF."):
+            continue  # the writer's own
+        is_array = field.types[0] == gguf.GGUFValueType.ARRAY
+        writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=field.types[-1] if is_array else None)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, gguf.quants.dequantize(tensor.data, tensor.tensor_type))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.with_suffix(".part").rename(path)
 
 
-def check_perplexity(tools: Path, library: Path, model: str, cache: str) -> None:
-    run = functools.partial(
-        output_of, tools / "llama-perplexity", "-m", model, "-f", REPOSITORY / "data" / "king-james.txt", "-c", 2048, "--chunks", 2,
-        "-fa", "on", "-t", 2,
-    )  # fmt: skip
-    stock, ours = (float(re.search(r"PPL = ([0-9.]+)", text)[1]) for text in both(run, library, "-ctk", cache, "-ctv", cache))
-    assert abs(ours / stock - 1) <= MOST, f"perplexity {ours}, of llama.cpp {stock}"
+def results(driver: Path, model: Path, cache: str, **environment: str) -> dict:
+    """Returns the perplexity, and greedy tokens with their margins. The backend must be in the log exactly if the environment names it."""
+    text = output_of(driver, model, TEXT, cache, os.cpu_count(), **environment)
+    assert ("isentrope " in text) == bool(environment.get("GGML_BACKEND_PATH")), text[-500:]
+    return json.loads(re.search(r'^\{"perplexity.*$', text, re.MULTILINE)[0])
 
 
-def completion(tools: Path, model: str) -> functools.partial:
-    return functools.partial(
-        output_of, tools / "llama-completion", "-m", model, "-p", PROMPT, "-n", 100, "--temp", 0, "-no-cnv", "-fa", "on", "-t", 2,
-    )  # fmt: skip
+def check_model(driver: Path, library: Path, model: Path, cache: str) -> None:
+    stock, ours = results(driver, model, cache), results(driver, model, cache, GGML_BACKEND_PATH=str(library))
+    assert abs(ours["perplexity"] / stock["perplexity"] - 1) <= MOST, f"perplexity {ours['perplexity']}, of llama.cpp {stock['perplexity']}"
+    # From a token with a smaller margin on, both texts are right.
+    clear = next((i for i, (_, margin) in enumerate(stock["greedy"]) if margin < MOST), len(stock["greedy"]))
+    tokens = [[token for token, _ in found["greedy"][:clear]] for found in (stock, ours)]
+    assert clear >= 10 and tokens[0] == tokens[1], f"the first {clear} tokens {tokens[1]}, of llama.cpp {tokens[0]}"
 
 
-def text_after_prompt(output: str) -> str:
-    return output[output.index(PROMPT) :].split("\n\n")[0]
+def check_rule(driver: Path, library: Path, model: Path) -> None:
+    """A rule that is 1 / sqrt(d) changes nothing; one that hardly looks at scores makes the model worse."""
+    run = functools.partial(results, driver, model, "f16", GGML_BACKEND_PATH=str(library))
+    stock, same, flat = run(), run(ISENTROPE_RULE="standard"), run(ISENTROPE_RULE="scaled(gain=0.01)")
+    assert same == stock and flat["perplexity"] > 2 * stock["perplexity"], f"{stock}, {same}, {flat}"
 
 
-def check_tokens(tools: Path, library: Path, model: str, cache: str) -> None:
-    run = completion(tools, model)
-    stock, ours = map(text_after_prompt, both(run, library, "-ctk", cache, "-ctv", cache))
-    assert ours == stock, f"{ours!r}, of llama.cpp {stock!r}"
-
-
-def check_rule(tools: Path, library: Path, model: str) -> None:
-    """A rule that is 1 / sqrt(d) leaves the text; one that hardly looks at scores changes it."""
-    run = functools.partial(completion(tools, model), GGML_BACKEND_PATH=str(library))
-    stock, same, flat = (text_after_prompt(run(ISENTROPE_RULE=rule)) for rule in ("", "standard", "scaled(gain=0.01)"))
-    assert same == stock and flat != stock, f"{stock!r}, {same!r}, {flat!r}"
-
-
-def check_recipe(tools: Path, library: Path, model: str, tree: Path) -> None:
-    options = ("-m", model, "-p", PROMPT, "-n", 100, "--temp", 0, "-no-cnv", "-t", 2)
-    by_recipe = output_of(REPOSITORY / "examples" / "llama_cpp", tree, tools / "llama-completion", *options)
-    ours = completion(tools, model)(GGML_BACKEND_PATH=str(library))
-    assert "isentrope " in by_recipe and text_after_prompt(by_recipe) == text_after_prompt(ours), by_recipe[-500:]
+def check_recipe(driver: Path, tree: Path, model: Path) -> None:
+    text = output_of(REPOSITORY / "examples" / "llama_cpp", tree, driver, model, TEXT, "f16", os.cpu_count())
+    assert "isentrope " in text and '{"perplexity' in text, text[-500:]
 
 
 PYTHON = """
-import sys
+import json, sys
 import llama_cpp
 from llama_cpp._ggml import libggml
 libggml.ggml_backend_load_all()
-model = llama_cpp.Llama(sys.argv[1], n_ctx=1024, flash_attn=True, n_threads=2, verbose=False)
-print(model(sys.argv[2], max_tokens=40, temperature=0)["choices"][0]["text"])
+model = llama_cpp.Llama(sys.argv[1], n_ctx=1024, flash_attn=True, verbose=False)
+print(json.dumps(model("In the beginning God created", max_tokens=40, temperature=0)["choices"][0]["text"]))
 """
 
 
-def check_python(folder: Path, library: Path, model: str) -> None:
-    """llama-cpp-python compiles its own copy of llama.cpp, for which the backend is built again."""
+def check_python(folder: Path, model: Path) -> None:
+    """llama-cpp-python compiles its own copy of llama.cpp, for which the backend is built."""
     environment = folder / "llama-cpp-python"
     python = environment / "bin" / "python"
     if not list(environment.glob("lib/*/site-packages/llama_cpp_python-*")):
         subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "llama-cpp-python==0.3.36"], check=True)
-    run = functools.partial(output_of, python, "-c", PYTHON, model, PROMPT)
-    stock, ours = both(run, library)
-    assert ours.strip().endswith(stock.strip()), f"{ours!r}, of llama.cpp {stock!r}"
+        subprocess.run([python, "-m", "pip", "install", "--quiet", python_sources(folder)], check=True)
+    library = backend(folder, python_sources(folder) / "vendor" / "llama.cpp", "ggml-isentrope-python")
+    stock = output_of(python, "-c", PYTHON, model)
+    ours = output_of(python, "-c", PYTHON, model, GGML_BACKEND_PATH=str(library))
+    assert "isentrope " in ours and ours.strip().splitlines()[-1] == stock.strip().splitlines()[-1], f"{ours!r}, of llama.cpp {stock!r}"

