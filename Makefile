@@ -39,7 +39,7 @@ NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 .PHONY: help setup setup-programs setup-compile setup-compile-tests configure configure-programs configure-compile demo study \
   inspect-demo inspect-bases calibrate-demo calibrate-study note note-corpus note-carry bench bench-quick bench-gpu bench-gpu-carry \
   bench-distributed test begin-tests build-tests run-tests begin-demo build-demo measure-demo test-all test-torch test-transformers test-jax coverage \
-  mutants test-peers test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
+  mutants test-peers lint test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
 
 help:
 	@echo 'make demo       measure heads, long inputs, a small training and the cost of statistics on this machine, in'
@@ -88,6 +88,7 @@ help:
 	@echo 'make docs       make the documentation site, build/site/html/index.html: pages, API, search; works offline'
 	@echo 'make wheel      make a wheel for Linux with glibc 2.28 and newer, in build/wheel; installs without a compiler'
 	@echo 'make release-check  list what a release of this checkout still needs'
+	@echo 'make lint       look for mistakes with ruff and clang-tidy, without running the code'
 	@echo 'make format     format the C++ files by .clang-format'
 	@echo 'make clean      remove the build'
 
@@ -329,6 +330,12 @@ release-check:
 
 format: setup
 	@scripts/format
+
+# Without unity, because clang-tidy looks up the command of each file.
+lint: setup
+	@scripts/setup --with clang-tidy-19
+	@cmake --preset dev -DPython3_EXECUTABLE="$$(scripts/setup --print)" --log-level=NOTICE
+	@scripts/lint build/dev
 
 clean:
 	@rm -rf build

@@ -31,7 +31,7 @@ from isentrope.commands.doctor import processor_name
 from isentrope.distributed import ring
 
 sys.path.append(str(Path(__file__).parents[1] / "scripts"))
-from json_rows import write_rows  # noqa: E402
+from json_rows import write_rows
 
 CORES = len(os.sched_getaffinity(0))
 WAYS = [("ring", "contiguous"), ("ring", "zigzag"), ("all_gather", "zigzag"), ("all_to_all", "contiguous")]

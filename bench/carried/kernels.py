@@ -26,8 +26,8 @@ import torch
 import triton
 
 sys.path.append(str(Path(__file__).parents[2]))
-from bench.gpu import works  # noqa: E402
-from bench.work import Work  # noqa: E402
+from bench.gpu import works
+from bench.work import Work
 
 WANTED = "carried.json"
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}

@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 sys.path.append(str(Path(__file__).parents[2]))
-from bench.cpu.systems import all_systems  # noqa: E402
-from bench.errors import error_of  # noqa: E402
-from bench.harness import prepared, row_of, timed  # noqa: E402
-from bench.work import FULL, QUICK, tensors_of  # noqa: E402
+from bench.cpu.systems import all_systems
+from bench.errors import error_of
+from bench.harness import prepared, row_of, timed
+from bench.work import FULL, QUICK, tensors_of
 
 
 def seconds_of(run, inner, clock):

@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))
-from bench.harness import ISENTROPE, add_rates, cost_over, streams  # noqa: E402
-from scripts.json_rows import write_rows  # noqa: E402
+from bench.harness import ISENTROPE, add_rates, cost_over, streams
+from scripts.json_rows import write_rows
 
 HERE = Path(__file__).parent
 ZENTORCH = "zentorch==2.14.0.1"

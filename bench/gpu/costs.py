@@ -23,10 +23,10 @@ from isentrope.gpu import plan, tile_table
 from isentrope.statistics import ALL
 
 sys.path.append(str(Path(__file__).parents[2]))
-from bench.gpu import static  # noqa: E402
-from bench.gpu.bar import Bar, of_each  # noqa: E402
-from bench.gpu.measured import Measured  # noqa: E402
-from bench.gpu.static import LSE  # noqa: E402
+from bench.gpu import static
+from bench.gpu.bar import Bar, of_each
+from bench.gpu.measured import Measured
+from bench.gpu.static import LSE
 
 STATISTICS = {
     "entropy": LSE | BITS["entropy"],

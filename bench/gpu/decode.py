@@ -24,8 +24,8 @@ from isentrope.gpu.launch_forward import merging
 from isentrope.statistics import ALL
 
 sys.path.append(str(Path(__file__).parents[2]))
-from bench.gpu.bar import Bar  # noqa: E402
-from src.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches  # noqa: E402
+from bench.gpu.bar import Bar
+from src.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 PAGES = (0, 16, 64, 256)

@@ -38,8 +38,8 @@ from isentrope.gpu.operands import Operands
 from isentrope.statistics import ALL
 
 sys.path.append(str(Path(__file__).parents[2]))
-from scripts.json_rows import write_rows  # noqa: E402
-from src.gpu.compiling import TARGETS  # noqa: E402
+from scripts.json_rows import write_rows
+from src.gpu.compiling import TARGETS
 
 HEADS, DIM = 8, 64
 PUBLIC_KEYS = (1, 1024)

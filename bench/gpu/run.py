@@ -21,14 +21,14 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 sys.path.append(str(Path(__file__).parents[2]))
-import isentrope.gpu  # noqa: E402, F401, after it is decided who interprets
-from bench.errors import error_of, gradient_error_of  # noqa: E402
-from bench.gpu.systems import Isentrope, all_systems, small_systems  # noqa: E402
-from bench.gpu.works import CALLS, TINY_SHAPES, all_work  # noqa: E402
-from bench.harness import add_rates, first_line, prepared, row_of, streams, timed  # noqa: E402
-from bench.work import tensors_of  # noqa: E402
-from isentrope.gpu.interpreter import speed_up  # noqa: E402
-from scripts.json_rows import write_rows  # noqa: E402
+import isentrope.gpu  # noqa: F401, after it is decided who interprets
+from bench.errors import error_of, gradient_error_of
+from bench.gpu.systems import Isentrope, all_systems, small_systems
+from bench.gpu.works import CALLS, TINY_SHAPES, all_work
+from bench.harness import add_rates, first_line, prepared, row_of, streams, timed
+from bench.work import tensors_of
+from isentrope.gpu.interpreter import speed_up
+from scripts.json_rows import write_rows
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

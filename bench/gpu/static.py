@@ -28,10 +28,10 @@ from isentrope._core.library import BITS, SUPPORT
 from isentrope.gpu import launch, plan, tile_table
 
 sys.path.append(str(Path(__file__).parents[2]))
-from bench.gpu import peers  # noqa: E402
-from bench.gpu.bar import bars  # noqa: E402
-from bench.gpu.measured import Measured  # noqa: E402
-from src.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin  # noqa: E402
+from bench.gpu import peers
+from bench.gpu.bar import bars
+from bench.gpu.measured import Measured
+from src.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 DIMS = (64, 128)

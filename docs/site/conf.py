@@ -57,7 +57,7 @@ def _plain(line):
 
 def _marked_up(docstring):
     for indented, group in itertools.groupby(docstring, lambda line: line.startswith("    ")):
-        block = [line[4:] for line in group] if indented else list(group)
+        block = [line[4:] if indented else line for line in group]
         if not indented:
             yield from map(_plain, block)
         elif re.match(r"\w[\w, ]*: ", block[0]):

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 try:
-    from torch import Tensor as _Tensor  # torch itself, because a folder named torch imports as an empty package
+    from torch import Tensor as _Tensor  # noqa: F401, torch itself, because a folder named torch imports as an empty package
 except ImportError as _error:
     raise ModuleNotFoundError(
         "isentrope needs PyTorch 2.10 or later: pip install torch (the command line works without)",
@@ -35,9 +35,9 @@ except ImportError as _error:
     ) from _error
 
 import isentrope.sdpa as sdpa
-from isentrope._core import autograd as _autograd
+from isentrope._core import autograd as _autograd  # noqa: F401, registers gradients
 from isentrope._core import devices as _devices
-from isentrope._core import fakes as _fakes
+from isentrope._core import fakes as _fakes  # noqa: F401, registers shapes of results
 from isentrope._core.after_import import after_import as _after_import
 from isentrope.functions import attention, attention_rows, decode, quantize, row_lengths, varlen_attention
 from isentrope.key_statistics import received, weights_at

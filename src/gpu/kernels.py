@@ -25,18 +25,18 @@ from typing import Any, NamedTuple
 os.environ["TRITON_INTERPRET"] = "0"
 sys.path.append(str(Path(__file__).parents[2]))
 
-import torch  # noqa: E402
-import triton  # noqa: E402
+import torch
+import triton
 
-from isentrope._core.call import call_of  # noqa: E402
-from isentrope._core.library import BITS, LSE  # noqa: E402
-from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF  # noqa: E402
-from isentrope.gpu.kernels.shares import SHARED  # noqa: E402
-from isentrope.gpu.launch import attention_backward  # noqa: E402
-from isentrope.gpu.launch_forward import forward  # noqa: E402
-from isentrope.gpu.operands import Operands  # noqa: E402
-from isentrope.statistics import ALL  # noqa: E402
-from src.gpu.compiling import TARGETS, Launch, Target, binary, launches  # noqa: E402
+from isentrope._core.call import call_of
+from isentrope._core.library import BITS, LSE
+from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF
+from isentrope.gpu.kernels.shares import SHARED
+from isentrope.gpu.launch import attention_backward
+from isentrope.gpu.launch_forward import forward
+from isentrope.gpu.operands import Operands
+from isentrope.statistics import ALL
+from src.gpu.compiling import TARGETS, Launch, Target, binary, launches
 
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 WANTED = {"lse": LSE, "entropy": LSE | BITS["entropy"], "all": ALL}

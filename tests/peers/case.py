@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
-from json_rows import write_rows  # noqa: E402
+from json_rows import write_rows
 
 
 @dataclasses.dataclass

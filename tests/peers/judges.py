@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from case import record  # noqa: E402
+from case import record
 
 JUDGES = ("onnx", "opinfo", "ggml", "llama", "modules")
 

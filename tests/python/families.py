@@ -3,7 +3,7 @@
 import torch
 import transformers as hf
 
-import isentrope.hf  # registers the attention in transformers
+import isentrope.hf  # noqa: F401, registers the attention in transformers
 
 SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)  # fmt: skip

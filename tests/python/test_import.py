@@ -70,4 +70,4 @@ def test_a_torch_that_is_too_old_can_still_be_imported(tmp_path):
 
 def test_an_unknown_name_is_named():
     with pytest.raises(AttributeError, match="module 'isentrope' has no attribute 'atention'"):
-        isentrope.atention
+        _ = isentrope.atention

@@ -197,7 +197,7 @@ def test_only_what_was_asked_for_comes_back():
     assert [name for name, x in zip(s._fields, s) if x is not None] == ["collision", "max_logit"]
     assert torch.equal(s.effective_keys, 1 / s.collision)
     with pytest.raises(ValueError, match="return_stats must contain 'lambda_' for gradient_mass"):
-        s.gradient_mass
+        _ = s.gradient_mass
 
 
 def test_scale_takes_the_place_of_the_rules_base():

@@ -107,7 +107,7 @@ def sent(rank, ranks):
 def test_keys_are_sent_to_those_who_see_them_and_to_nobody_else(ranks):
     results = run(ranks, sent, ranks)
     for rank, traffic_of_rank in enumerate(results):
-        for index, (layout, mask, method, forward, backward) in enumerate(traffic_of_rank):
+        for index, (layout, mask, method, forward, _) in enumerate(traffic_of_rank):
             least = least_keys(rank, ranks, layout, mask) * KEY
             assert forward == least, (rank, layout, mask, method)
             # The keys once more, and gradients of received keys to their owners.

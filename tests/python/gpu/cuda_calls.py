@@ -18,7 +18,7 @@ from isentrope.gpu.operands import Operands
 from src.gpu.compiling import TARGETS, calls, launches
 
 sys.path.append(str(Path(__file__).parents[3]))
-from src.gpu import kernels  # noqa: E402
+from src.gpu import kernels
 
 FORMATS = {"i32": "<i", "i64": "<q", "fp32": "<f"}
 # Environment of CUDA_PROGRAM for a call in each language.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import isentrope.hf  # noqa: F401: registers the attention
+import isentrope.hf  # noqa: F401, registers the attention
 from isentrope.commands.reading import load
 
 CORPUS = Path(__file__).parents[3] / "data/king-james.txt"

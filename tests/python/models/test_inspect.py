@@ -183,7 +183,7 @@ def folder(tmp_path):
     return tiny_model.save(model(), tmp_path, words=300)
 
 
-def command(*arguments, environment={}):
+def command(*arguments, **environment):
     return tiny_model.command_of_its_own("inspect", *arguments, env=os.environ | environment)
 
 
@@ -218,7 +218,7 @@ def test_the_command_names_what_is_wrong(folder):
 def test_without_transformers_the_command_says_what_to_install(folder):
     (folder / "transformers.py").write_text("raise ModuleNotFoundError('none', name='transformers')")
     path = os.pathsep.join([str(folder), isentrope.__path__[0] + "/.."])
-    result = command(folder / "tiny", "--text", folder / "text.txt", environment={"PYTHONPATH": path})
+    result = command(folder / "tiny", "--text", folder / "text.txt", PYTHONPATH=path)
     assert result.returncode == 2 and result.stderr == (
         "isentrope inspect: isentrope.hf needs transformers 5.18 or later: pip install transformers\n"
     )

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import isentrope
 import isentrope.hf
-from isentrope.models import projections, qk_clip
+from isentrope.models import projections
 
 
 class Attention(nn.Module):

@@ -14,7 +14,7 @@ from transformers.models.qwen2_vl import modeling_qwen2_vl
 import isentrope
 import isentrope.hf
 from isentrope.hf.recording import observing
-from isentrope.models import projections, qk_clip
+from isentrope.models import qk_clip
 
 MLA = SIZES | dict(q_lora_rank=12, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6, n_routed_experts=2,
                    num_experts_per_tok=1, n_group=1, topk_group=1, moe_intermediate_size=16, first_k_dense_replace=2)  # fmt: skip
@@ -103,7 +103,7 @@ def test_the_logits_after_a_step_are_those_of_the_formula(name):
     calls, tokens = Calls(attentions.values()), torch.randint(3, 61, (2, 20))
     model(tokens, **({} if name in ENCODING else {"use_cache": False}))
     before = {key: calls.logits(module) for key, module in attentions.items()}
-    values = {key: module for key, module in model.state_dict().items()}
+    values = dict(model.state_dict().items())
     values = copy.deepcopy(values)
     clip.step()
     clipped = 0

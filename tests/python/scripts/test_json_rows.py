@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "scripts"))
-from json_rows import json_rows, write_rows  # noqa: E402
+from json_rows import json_rows, write_rows
 
 RECORD = {"seed": 3, "empty": {}, "counts": [1, 2], "rows": [{"a": 1, "b": {"c": [0.5]}}, {"a": None, "b": {}}]}
 

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from isentrope.gpu.kernels.dropout import Dropout, dropout_of, kept_weights
 from isentrope.gpu.kernels.gradient_rows import LARGEST_KEY, TERMS
-from isentrope.gpu.kernels.softmax import LEAST, LN2, Scales, View, apply_masks, distances, logits_of
+from isentrope.gpu.kernels.softmax import LEAST, Scales, View, apply_masks, distances, logits_of
 from isentrope.gpu.kernels.span import some_sees
 from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, advance, as_column, full, load_tile, offset
 
