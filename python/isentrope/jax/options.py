@@ -94,9 +94,9 @@ def of_weights(name: str, array: Any, number: Any) -> jax.Array:
     array = jnp.asarray(array)
     if array.ndim > 4:
         raise must(name, "have at most 4 dimensions, [batch, heads, queries, keys]", array.shape)
-    if number == bool and array.dtype != bool:
+    if number is bool and array.dtype != bool:
         raise must(name, "be bool (a bias is added to the logits)", str(array.dtype), TypeError)
-    if number != bool and not jnp.issubdtype(array.dtype, jnp.floating):
+    if number is not bool and not jnp.issubdtype(array.dtype, jnp.floating):
         raise must(name, "be floating point (a mask is bool)", str(array.dtype), TypeError)
     return array.reshape((1,) * (4 - array.ndim) + array.shape).astype(number)
 
