@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "bindings/c/options.h"
 #include "bindings/c/parallel.h"
@@ -11,18 +12,25 @@
 namespace isentrope::c_api {
 namespace {
 
+// Returns the size of a struct in the first release, 0.2.0, even if it has grown since.
+template <typename Struct>
+constexpr std::size_t least_size_of() {
+  if constexpr (std::is_same_v<Struct, isentrope_forward_call>)
+    return offsetof(isentrope_forward_call, seqused_k);
+  return sizeof(Struct);
+}
+
 // Returns the caller's struct as this version has it. A caller of an older version has fewer
 // fields; the missing ones count as not given. A caller of a newer version must leave fields empty
 // that this version does not know.
 template <typename Struct>
 Struct struct_of(const char* function, const std::string& name, const Struct* pointer) {
   const Struct& caller = required(function, name.c_str(), pointer);
-  // The smallest size stays that of the first release, 0.2.0, even if the struct grows.
-  constexpr std::size_t kLeast = sizeof(Struct), kMost = 1 << 16;
+  constexpr std::size_t kLeast = least_size_of<Struct>(), kMost = 1 << 16;
   const std::size_t size = caller.struct_size;
   if (size < kLeast || size > kMost) {
-    fail(function, name + ".struct_size", "be the size of the struct, " + std::to_string(kLeast),
-         std::to_string(size));
+    fail(function, name + ".struct_size",
+         "be the size of the struct, " + std::to_string(sizeof(Struct)), std::to_string(size));
   }
   const auto* bytes = reinterpret_cast<const unsigned char*>(pointer);
   if (std::any_of(bytes + sizeof(Struct), bytes + size,
@@ -88,7 +96,9 @@ ForwardArguments forward_arguments(const char* function, const isentrope_options
                 .k = tensor("k", c.k),
                 .v = tensor("v", c.v),
                 .pages = {view_of<const std::int32_t, 2>(function, "block_table", c.block_table),
-                          c.paged_keys},
+                          c.paged_keys,
+                          view_of<const std::int64_t, 1>(function, "seqused_k", c.seqused_k),
+                          view_of<const std::int64_t, 1>(function, "cu_seq_q", c.cu_seq_q)},
                 .k_scale = view_of<const float, 4>(function, "k_scale", c.k_scale),
                 .v_scale = view_of<const float, 4>(function, "v_scale", c.v_scale)},
       .options = options_of(function, options),

@@ -7,6 +7,7 @@
 #include "bindings/c/options.h"
 #include "isentrope/quantize.h"
 #include "isentrope/target.h"
+#include "isentrope/write_cache.h"
 
 using namespace isentrope;  // NOLINT: the C interface follows, name by name
 using namespace isentrope::c_api;
@@ -53,6 +54,22 @@ isentrope_status isentrope_quantize(const isentrope_array* rows, const isentrope
     quantize(tensor_of(kFunction, "rows", required(kFunction, "rows", rows)),
              view_of<std::int8_t, 4>(kFunction, "codes", required(kFunction, "codes", codes)),
              view_of<float, 4>(kFunction, "scales", required(kFunction, "scales", scales)));
+  });
+}
+
+isentrope_status isentrope_write_cache(const isentrope_array* k, const isentrope_array* v,
+                                       const isentrope_array* k_cache,
+                                       const isentrope_array* v_cache,
+                                       const isentrope_array* slot_mapping) {
+  return guarded([&] {
+    constexpr const char* kFunction = "isentrope_write_cache";
+    const auto tensor = [&](const char* name, const isentrope_array* array) {
+      return tensor_of(kFunction, name, required(kFunction, name, array));
+    };
+    write_cache(tensor("k", k), tensor("v", v), tensor("k_cache", k_cache),
+                tensor("v_cache", v_cache),
+                view_of<const std::int64_t, 1>(kFunction, "slot_mapping",
+                                               required(kFunction, "slot_mapping", slot_mapping)));
   });
 }
 

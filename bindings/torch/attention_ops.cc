@@ -6,7 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include "bindings/torch/batches.h"
 #include "bindings/torch/call.h"
 #include "bindings/torch/float64.h"
 #include "bindings/torch/operators.h"
@@ -14,23 +13,55 @@
 #include "bindings/torch/sequences.h"
 #include "bindings/torch/threads.h"
 #include "isentrope/quantize.h"
+#include "isentrope/write_cache.h"
 #include "src/call/scale_table.h"
 #include "src/call/validate.h"
 
 namespace isentrope::stable {
 namespace {
 
-// One call a sequence, as lengths and positions differ. Many share the threads; one uses all.
-void decode_batch(const AttentionInput& in, const AttentionOptions& options,
-                  const AttentionOutput& out, const View<const std::int64_t, 1>& keys) {
-  const std::int64_t batches = in.q.extents[0];
-  const auto decode_one = [&](std::int64_t batch, const ParallelFor& parallel_for) {
-    AttentionOptions sequence_options = batch_of(options, batch);
-    sequence_options.parallel_for = parallel_for;
-    attention_forward(batch_of(in, batch, keys(batch)), sequence_options, batch_of(out, batch));
-  };
-  if (batches == 1) return decode_one(0, run_on_torch_threads);
-  run_on_torch_threads(batches, [&](std::int64_t batch) { decode_one(batch, run_serially); });
+// Returns the number of keys that a row of the page table has room for.
+std::int64_t keys_of_table(const AttentionInput& in) {
+  const std::int64_t page_size = std::max<std::int64_t>(in.k.extents[2], 1);
+  return std::min(in.pages.block_table.extents[1], kMostKeys / page_size) * page_size;
+}
+
+// Sequences of a paged cache: their pages, numbers of keys and packed queries.
+class PackedSequences {
+ public:
+  explicit PackedSequences(Arguments& from)
+      : block_table_(from.tensor()), keys_(from.tensor()), starts_(from.optional_tensor()) {}
+
+  // Sets views of this object. Keys are counted up to what the table has pages for.
+  void put_pages(AttentionInput& in) {
+    block_table_ = page_table("attention", std::move(block_table_), in.k.extents[0]);
+    in.pages.block_table = view_of<std::int32_t, 2>("block_table", block_table_);
+    in.pages.seqused_k = view_of<std::int64_t, 1>("seqused_k", keys_);
+    if (starts_) in.pages.cu_seq_q = view_of<std::int64_t, 1>("cu_seq_q", starts_);
+    const std::int64_t sequences = in.sequences(), pages = in.pages.block_table.extents[0];
+    in.pages.keys = keys_of_table(in);
+    // Views without data would count as not given.
+    static constexpr std::int32_t kNoPage = 0;
+    static constexpr std::int64_t kNoNumber = 0;
+    if (!in.pages.block_table) in.pages.block_table.data = &kNoPage;
+    if (!in.pages.seqused_k) in.pages.seqused_k.data = &kNoNumber;
+    if (in.pages.seqused_k.extents[0] == sequences && pages == sequences) return;
+    throw Error("[attention] block_table and seqused_k must have a row for each of the " +
+                std::to_string(sequences) + " sequences; got " + std::to_string(pages) + " and " +
+                std::to_string(in.pages.seqused_k.extents[0]));
+  }
+
+ private:
+  TorchTensor block_table_;
+  const TorchTensor keys_, starts_;
+};
+
+void run_decode(const CallArguments& call, const AttentionInput& in,
+                const AttentionOptions& options, std::int64_t wanted, StableIValue* stack) {
+  Results results =
+      allocate_for(in, options, [&] { return Results(call.q, call.v.size(3), wanted); });
+  attention_forward(in, options, results.views());
+  results.put(stack);
 }
 
 std::string_view name_of(Merge merge) {
@@ -128,24 +159,20 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
 void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
-  Sequences sequences("decode", from);
+  PackedSequences sequences(from);
   const std::int64_t wanted = from.integer();
   AttentionInput in = shapes_of(call);
   const AttentionOptions options = call.options();
   sequences.put_pages(in);
-  sequences.validate(in, options);
-  if (is_float64(call.q))
-    return decode_in_float64(call, in.pages.block_table, sequences.keys(), wanted, stack);
-  Results results(call.q, call.v.size(3), wanted);
-  decode_batch(in, options, results.views(), sequences.keys());
-  results.put(stack);
+  if (is_float64(call.q)) return decode_in_float64(call, in, wanted, stack);
+  run_decode(call, in, options, wanted, stack);
 }
 
 void decode_codes(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
   const TorchTensor k_scale = from.tensor(), v_scale = from.tensor();
-  Sequences sequences("decode", from);
+  PackedSequences sequences(from);
   const std::int64_t wanted = from.integer();
   AttentionInput in{.q = number_view("q", call.q),
                     .k = view_of<std::int8_t, 4>("k", call.k),
@@ -154,10 +181,20 @@ void decode_codes(StableIValue* stack, std::uint64_t, std::uint64_t) {
                     .v_scale = view_of<float, 4>("v_scale", v_scale)};
   const AttentionOptions options = call.options();
   sequences.put_pages(in);
-  sequences.validate(in, options);
-  Results results(call.q, call.v.size(3), wanted);
-  decode_batch(in, options, results.views(), sequences.keys());
-  results.put(stack);
+  run_decode(call, in, options, wanted, stack);
+}
+
+void write_cache(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const TorchTensor k = from.tensor(), v = from.tensor();
+  const TorchTensor k_cache = from.tensor(), v_cache = from.tensor(), slots = from.tensor();
+  const auto cache = [](const char* name, const TorchTensor& tensor) {
+    const ConstTensor view = number_view(name, tensor);
+    return Tensor(tensor.write(), view.type, view.extents, view.strides);
+  };
+  isentrope::write_cache(number_view("k", k), number_view("v", v), cache("k_cache", k_cache),
+                         cache("v_cache", v_cache), view_of<std::int64_t, 1>("slot_mapping", slots),
+                         run_on_torch_threads);
 }
 
 void quantize(StableIValue* stack, std::uint64_t, std::uint64_t) {
@@ -230,11 +267,12 @@ void keys_seen(StableIValue* stack, std::uint64_t, std::uint64_t) {
 void check_call(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
-  const TorchTensor block_table = from.optional_tensor();
+  const TorchTensor block_table = from.optional_tensor(), starts = from.optional_tensor();
   AttentionInput in = call.input();
   if (block_table) {
     in.pages.block_table = view_of<std::int32_t, 2>("block_table", block_table);
-    in.pages.keys = in.pages.block_table.extents[1] * in.k.extents[2];
+    in.pages.keys = keys_of_table(in);
+    if (starts) in.pages.cu_seq_q = view_of<std::int64_t, 1>("cu_seq_q", starts);
   }
   validate_input("attention", in, call.options());
 }

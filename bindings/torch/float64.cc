@@ -1,12 +1,12 @@
 #include "bindings/torch/float64.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "bindings/torch/batches.h"
 #include "bindings/torch/results.h"
 #include "isentrope/reference.h"
+#include "src/call/sequences.h"
 #include "src/call/validate.h"
 
 namespace isentrope::stable {
@@ -39,38 +39,35 @@ void copy(const std::vector<double>& from, const View<double, 4>& to) {
   for_each_index(to.extents, [&](auto... at) { to(at...) = *next++; });
 }
 
-// Copies results of a forward pass into the batches from `batch` on.
-void copy(const reference::Result& from, std::int64_t batch, const Results& to) {
-  View<double, 4> output = written(to.output);
+// Copies results of a forward pass.
+void copy(const reference::Result& from, const Results& to) {
+  copy(from.output, written(to.output));
   const std::size_t rows = from.statistics.size();
-  const std::int64_t first = batch * to.rows[1] * to.rows[2];
-  output.data += batch * output.strides[0];
-  output.extents[0] =
-      static_cast<std::int64_t>(rows) / std::max<std::int64_t>(to.rows[1] * to.rows[2], 1);
-  copy(from.output, output);
   auto views = slices_of<Statistics64>(static_cast<double*>(to.shared.write()), to.wanted, to.rows);
   for_each_statistic(
       [&](const Statistic& statistic, auto& view) {
         if constexpr (std::is_same_v<decltype(view.data), double*>) {
           for (std::size_t row = 0; view && row < rows; ++row)
-            view.data[first + static_cast<std::int64_t>(row)] =
+            view.data[row] =
                 statistic.of_row ? from.statistics[row].*statistic.of_row : from.lambda[row];
         }
       },
       views);
   auto* support = static_cast<std::int64_t*>(to.support.write());
   for (std::size_t row = 0; (to.wanted & kSupport) && row < rows; ++row)
-    support[first + static_cast<std::int64_t>(row)] = from.statistics[row].support;
+    support[row] = from.statistics[row].support;
 }
 
-// Gathers the keys or values of one sequence from its pages.
-std::vector<double> gathered(const View<const double, 4>& pages,
-                             const View<const std::int32_t, 2>& table, std::int64_t batch,
+// Gathers keys or values of all sequences from their pages, [sequences, kv_heads, keys, columns];
+// 0 past the keys of a sequence.
+std::vector<double> gathered(const View<const double, 4>& pages, const AttentionInput& in,
                              const std::array<std::int64_t, 4>& extents) {
   std::vector<double> rows;
-  for_each_index(extents, [&](std::int64_t, std::int64_t head, std::int64_t key, std::int64_t c) {
+  for_each_index(extents, [&](std::int64_t s, std::int64_t head, std::int64_t key, std::int64_t c) {
     const std::int64_t page_size = pages.extents[2];
-    rows.push_back(pages(table(batch, key / page_size), head, key % page_size, c));
+    rows.push_back(key < keys_of(in, s)
+                       ? pages(in.pages.block_table(s, key / page_size), head, key % page_size, c)
+                       : 0);
   });
   return rows;
 }
@@ -95,8 +92,10 @@ SequenceInFloat64::SequenceInFloat64(const CallArguments& call,
   const reference::Input in = call.input_in_float64();
   const std::array k_extents{std::int64_t{1}, in.k.extents[1], keys, in.k.extents[3]};
   const std::array v_extents{std::int64_t{1}, in.v.extents[1], keys, in.v.extents[3]};
-  k_ = gathered(in.k, block_table, batch, k_extents);
-  v_ = gathered(in.v, block_table, batch, v_extents);
+  AttentionInput pages;
+  pages.pages = {entry_of(block_table, batch), keys};
+  k_ = gathered(in.k, pages, k_extents);
+  v_ = gathered(in.v, pages, v_extents);
   input = {.q = batch_of(in.q, batch),
            .k = contiguous_view<const double, 4>(k_.data(), k_extents),
            .v = contiguous_view<const double, 4>(v_.data(), v_extents),
@@ -110,7 +109,7 @@ void attention_in_float64(const CallArguments& call, std::int64_t wanted, Stable
   validate_input("attention", shapes_of(call), options);
   validate_tables("attention", shapes_of(call), options);
   Results results(call.q, call.v.size(3), wanted);
-  copy(reference::attention_forward(call.input_in_float64(), options), 0, results);
+  copy(reference::attention_forward(call.input_in_float64(), options), results);
   results.put(stack);
 }
 
@@ -161,15 +160,22 @@ void attention_backward_in_float64(const CallArguments& call, std::int64_t wante
   for (std::size_t at = 0; at < results.size(); ++at) stack[at] = to_value(std::move(results[at]));
 }
 
-void decode_in_float64(const CallArguments& call, const View<const std::int32_t, 2>& block_table,
-                       const View<const std::int64_t, 1>& keys, std::int64_t wanted,
+void decode_in_float64(const CallArguments& call, const AttentionInput& in, std::int64_t wanted,
                        StableIValue* stack) {
+  const AttentionOptions options = call.options();
+  validate_input("attention", in, options);
+  validate_tables("attention", in, options);
+  reference::Input dense = call.input_in_float64();
+  const std::array k_extents{in.sequences(), in.k.extents[1], in.keys(), in.k.extents[3]};
+  const std::array v_extents{in.sequences(), in.v.extents[1], in.keys(), in.v.extents[3]};
+  const std::vector<double> k = gathered(dense.k, in, k_extents),
+                            v = gathered(dense.v, in, v_extents);
+  dense.k = contiguous_view(k.data(), k_extents);
+  dense.v = contiguous_view(v.data(), v_extents);
+  dense.seqused_k = in.pages.seqused_k;
+  dense.cu_seq_q = in.pages.cu_seq_q;
   Results results(call.q, call.v.size(3), wanted);
-  for (std::int64_t batch = 0; batch < call.q.size(0); ++batch) {
-    const SequenceInFloat64 sequence(call, block_table, batch, keys(batch));
-    const AttentionOptions options = batch_of(call.options(), batch);
-    copy(reference::attention_forward(sequence.input, options), batch, results);
-  }
+  copy(reference::attention_forward(dense, options), results);
   results.put(stack);
 }
 

@@ -31,8 +31,8 @@ void attention_in_float64(const CallArguments& call, std::int64_t wanted, Stable
 void attention_backward_in_float64(const CallArguments& call, std::int64_t wanted,
                                    const TorchTensor& d_output, const TorchTensor& d_statistics,
                                    const std::array<bool, 3>& wants, StableIValue* stack);
-void decode_in_float64(const CallArguments& call, const View<const std::int32_t, 2>& block_table,
-                       const View<const std::int64_t, 1>& keys, std::int64_t wanted,
+// in: shapes of the call, and its sequences.
+void decode_in_float64(const CallArguments& call, const AttentionInput& in, std::int64_t wanted,
                        StableIValue* stack);
 
 }  // namespace isentrope::stable

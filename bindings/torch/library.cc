@@ -30,9 +30,9 @@ void define(TorchLibraryHandle library) {
   schema("attention.plain(" + plain + ", int wanted) -> Tensor[]");
   schema("attention_backward.plain(" + plain + ", Tensor output, Tensor lse, Tensor d_output)" +
          " -> (Tensor dq, Tensor dk, Tensor dv)");
-  schema("decode(" + call + ", Tensor block_table, Tensor seqused_k, int wanted)" + results);
-  schema("decode_codes(" + call +
-         ", Tensor k_scale, Tensor v_scale, Tensor block_table, Tensor seqused_k, int wanted)" +
+  const std::string sequences = ", Tensor block_table, Tensor seqused_k, Tensor? cu_seq_q";
+  schema("decode(" + call + sequences + ", int wanted)" + results);
+  schema("decode_codes(" + call + ", Tensor k_scale, Tensor v_scale" + sequences + ", int wanted)" +
          results);
   schema("received(" + call + ", Tensor lse, Tensor? weights) -> Tensor");
   const std::string of_chosen = " -> (Tensor weights, Tensor by_score, Tensor by_bias)";
@@ -41,10 +41,13 @@ void define(TorchLibraryHandle library) {
          "Tensor block_table, Tensor seqused_k)" + of_chosen);
   schema("received_paged(" + call + ", Tensor lse, Tensor? weights, Tensor? k_scale, " +
          "Tensor block_table, Tensor seqused_k) -> Tensor");
+  schema(
+      "write_cache(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, "
+      "Tensor slot_mapping) -> ()");
   schema("quantize(Tensor rows, int groups) -> (Tensor codes, Tensor scales)");
   schema("row_lengths(" + call + ") -> Tensor");
   schema("keys_seen(" + call + ", Tensor rows) -> Tensor");
-  schema("check_call(" + call + ", Tensor? block_table) -> ()");
+  schema("check_call(" + call + ", Tensor? block_table, Tensor? cu_seq_q) -> ()");
   schema("device_plan(int heads, int kv_heads, int queries, bool paged, str given) -> str");
   schema("shares_of(int wave, int blocks, int keys, int tile) -> int");
   schema("call_arguments() -> str");
@@ -90,6 +93,7 @@ const bool registered = [] {
   implement(cpu, "weights_at", weights_at);
   implement(cpu, "weights_at_paged", weights_at_paged);
   implement(cpu, "quantize", quantize);
+  implement(cpu, "write_cache", write_cache);
   implement(cpu, "row_lengths", row_lengths);
   implement(cpu, "keys_seen", keys_seen);
   implement(cpu, "check_call", check_call);

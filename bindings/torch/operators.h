@@ -19,6 +19,7 @@ void received(StableIValue* stack, std::uint64_t arguments, std::uint64_t result
 void weights_at(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void weights_at_paged(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void received_paged(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void write_cache(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void quantize(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void row_lengths(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void keys_seen(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);

@@ -7,9 +7,7 @@
 #include "src/call/validate.h"
 
 namespace isentrope::stable {
-namespace {
 
-// Returns the page table as the kernels' int32. Throws Error, with the number, for larger pages.
 TorchTensor page_table(const std::string& function, TorchTensor table, std::int64_t pages) {
   if (table.dtype() != aoti_torch_dtype_int64()) return table;
   const auto from = view_of<std::int64_t, 2>("block_table", table);
@@ -27,8 +25,6 @@ TorchTensor page_table(const std::string& function, TorchTensor table, std::int6
   }
   return narrow;
 }
-
-}  // namespace
 
 void Sequences::put_pages(AttentionInput& in) {
   block_table_ = page_table(function_, std::move(block_table_), in.k.extents[0]);

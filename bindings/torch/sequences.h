@@ -9,6 +9,10 @@
 
 namespace isentrope::stable {
 
+// Returns the page table as the kernels' int32. Throws Error, with the number, for larger pages.
+[[nodiscard]] TorchTensor page_table(const std::string& function, TorchTensor table,
+                                     std::int64_t pages);
+
 class Sequences {
  public:
   // Reads block_table and seqused_k. `function` begins error messages.

@@ -1,5 +1,6 @@
 #include "bindings/torch/threads.h"
 
+#include <atomic>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -14,13 +15,17 @@ void run_on_torch_threads(std::int64_t tasks, const std::function<void(std::int6
   if (tasks == 1) return body(0);
   struct Context {
     const std::function<void(std::int64_t)>& body;
-    std::once_flag once;
-    std::exception_ptr error;
-  } context{body, {}, {}};
-  const auto run = [](std::int64_t begin, std::int64_t end, void* opaque) {
+    const std::int64_t tasks;
+    std::atomic<std::int64_t> next = 0;
+    std::once_flag once{};
+    std::exception_ptr error{};
+  } context{body, tasks};
+  // Threads draw tasks from one counter instead of the range that torch gives each: tasks differ in
+  // length, and half the blocks of a causal call are not half of its work.
+  const auto run = [](std::int64_t, std::int64_t, void* opaque) {
     auto& shared = *static_cast<Context*>(opaque);
     try {
-      for (std::int64_t task = begin; task < end; ++task) shared.body(task);
+      for (std::int64_t task; (task = shared.next.fetch_add(1)) < shared.tasks;) shared.body(task);
     } catch (...) {
       std::call_once(shared.once, [&] { shared.error = std::current_exception(); });
     }

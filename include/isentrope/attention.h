@@ -36,7 +36,22 @@ struct PagedKeys {
   View<const std::int32_t, 2> block_table;
   std::int64_t keys = 0;  // of the longest sequence; shorter ones end at Mask::key_end
 
+  // [sequences]: the number of keys of each sequence, 0 ... keys. Each sequence is then a call of
+  // its own: its last query is aligned with its last key, and its bits depend on no other sequence.
+  // Without data: all have `keys`.
+  View<const std::int64_t, 1> seqused_k{};
+
+  // [sequences + 1]: the beginnings of packed queries, 0, ..., queries, which never decrease. q,
+  // output and statistics have a batch of 1, and sequence s has queries cu_seq_q(s) ...
+  // cu_seq_q(s + 1) - 1 of them: decode steps, chunks of a prompt and whole prompts in one call.
+  // The mask's lists [batch] are [sequences]; attn_mask and bias are [1, heads, queries, keys] and
+  // count keys within each query's sequence. Without data: sequence s is batch s of q.
+  View<const std::int64_t, 1> cu_seq_q{};
+
   explicit operator bool() const { return static_cast<bool>(block_table); }
+  // Returns whether sequences may differ in their queries or keys. Dropout, documents and
+  // sequence_keys are errors then.
+  [[nodiscard]] bool has_sequences() const { return seqused_k || cu_seq_q; }
 };
 
 struct AttentionInput {
@@ -47,6 +62,10 @@ struct AttentionInput {
   // computed in f32, whatever the type of q, and have no backward pass.
   View<const float, 4> k_scale{}, v_scale{};
 
+  // Returns the number of sequences: that of the mask's lists, and of the page table.
+  [[nodiscard]] std::int64_t sequences() const {
+    return pages.cu_seq_q ? pages.block_table.extents[0] : q.extents[0];
+  }
   // Returns the number of keys: that of k, or of the longest sequence if k is paged.
   [[nodiscard]] std::int64_t keys() const { return pages ? pages.keys : k.extents[2]; }
 };

@@ -179,6 +179,12 @@ typedef struct isentrope_forward_call {
   isentrope_array k_scale, v_scale; /* F32, of k and v in I8, as isentrope_quantize() writes both */
   isentrope_array output;           /* *; F32 or of the type of q */
   const isentrope_statistics* statistics; /* NULL: none */
+  /* I64 [sequences]: the number of keys of each row of block_table. The last query of a sequence is
+   * then at its last key. Since 0.3. */
+  isentrope_array seqused_k;
+  /* I64 [sequences + 1]: the beginnings of packed queries. q, output and statistics then have a
+   * batch of 1, and arrays [batch] of the options are [sequences]. Since 0.3. */
+  isentrope_array cu_seq_q;
 } isentrope_forward_call;
 
 /* Computes the output and the statistics that have data. */
@@ -312,6 +318,16 @@ ISENTROPE_API isentrope_status isentrope_device_backward(const isentrope_options
 ISENTROPE_API isentrope_status isentrope_quantize(const isentrope_array* rows,
                                                   const isentrope_array* codes,
                                                   const isentrope_array* scales);
+
+/* Copies the keys and values of new tokens into the pages of a cache, token t to slot_mapping[t];
+ * see isentrope/write_cache.h. k, v: [1, kv_heads, tokens, dim | value_dim]; k_cache, v_cache:
+ * [pages, kv_heads, page_size, dim | value_dim], all F32, BF16 or F16; slot_mapping: I64 [tokens],
+ * page * page_size + row, or negative for tokens that are not written. */
+ISENTROPE_API isentrope_status isentrope_write_cache(const isentrope_array* k,
+                                                     const isentrope_array* v,
+                                                     const isentrope_array* k_cache,
+                                                     const isentrope_array* v_cache,
+                                                     const isentrope_array* slot_mapping);
 
 /* Writes the softmax scale of a row that sees keys >= 0 keys, the last of them at its own position;
  * 0 for no keys. dim >= 1 is the head dimension; head is for rules with numbers per head. */

@@ -19,6 +19,8 @@ struct Input {
   View<const double, 4> bias{};
   View<const double, 1> sinks{};
   View<const double, 3> lambda{};
+  // As in PagedKeys; k and v are then [sequences, kv_heads, keys, dim]. Forward only.
+  View<const std::int64_t, 1> seqused_k{}, cu_seq_q{};
 };
 
 // Results of the forward pass, row-major, with the shapes of the kernels' results.

@@ -24,6 +24,7 @@ __all__ = [
     "sdpa",
     "varlen_attention",
     "weights_at",
+    "write_cache",
 ]
 
 try:
@@ -39,7 +40,8 @@ from isentrope._core import autograd as _autograd  # noqa: F401, registers gradi
 from isentrope._core import devices as _devices
 from isentrope._core import fakes as _fakes  # noqa: F401, registers shapes of results
 from isentrope._core.after_import import after_import as _after_import
-from isentrope.functions import attention, attention_rows, decode, quantize, row_lengths, varlen_attention
+from isentrope.caches import quantize, write_cache
+from isentrope.functions import attention, attention_rows, decode, row_lengths, varlen_attention
 from isentrope.key_statistics import received, weights_at
 from isentrope.models.monitor import Monitor
 from isentrope.rules import ScaleRule

@@ -19,7 +19,7 @@ from isentrope._core.library import CHECKED
 from isentrope._core.options import KNOWN, DocumentOptions, MaskOptions, Options, RowOptions, SequenceOptions, check_names
 from isentrope._core.plain import OPTIONS as PLAIN_OPTIONS
 from isentrope._core.plain import attend_plainly
-from isentrope._core.values import is_integer, shown
+from isentrope._core.values import is_integer
 from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
 
 if TYPE_CHECKING:
@@ -140,26 +140,29 @@ def attention_rows(
 
 @overload
 def varlen_attention(
-    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int | None = None,
-    max_k: int | None = None, *,
+    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor | None = None, max_q: int | None = None,
+    max_k: int | None = None, *, block_table: Tensor | None = None, seqused_k: Tensor | None = None,
+    k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: Literal[False] = False, **options: Unpack[DocumentOptions],
 ) -> Tensor: ...  # fmt: skip
 
 
 @overload
 def varlen_attention(
-    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int | None = None,
-    max_k: int | None = None, *,
+    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor | None = None, max_q: int | None = None,
+    max_k: int | None = None, *, block_table: Tensor | None = None, seqused_k: Tensor | None = None,
+    k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: _Wanted, **options: Unpack[DocumentOptions],
 ) -> _WithStatistics: ...  # fmt: skip
 
 
 def varlen_attention(
-    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor, max_q: int | None = None,
-    max_k: int | None = None, *,
+    q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor | None = None, max_q: int | None = None,
+    max_k: int | None = None, *, block_table: Tensor | None = None, seqused_k: Tensor | None = None,
+    k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: StatisticNames = False, **options: Any,
 ) -> Any:  # fmt: skip
-    """Computes attention within each of several packed documents, without padding.
+    """Computes attention within each of several packed documents, or of packed queries over a paged cache.
 
     Names are those of `torch.nn.attention.varlen.varlen_attn`:
         q: [all queries, heads, dim], k: [all keys, kv_heads, dim], v: [all keys, kv_heads, value_dim].
@@ -168,21 +171,47 @@ def varlen_attention(
         max_q, max_k: accepted but not needed.
         window_size: (-1, 0) is causal, as in torch: the last query of a document is at its last key.
 
-    n is that of the document. Returns the output [all queries, heads, value_dim], and statistics [heads, all
-    queries]. Everything else, errors included, is as in `attention`.
+    With block_table, k and v are a paged cache, as in `decode`, and the queries of a sequence are the last of its keys:
+    decode steps, chunks of a prompt and whole prompts in one call. Not differentiable, and without dropout:
+        k, v: [pages, kv_heads, page_size, dim | value_dim]; a cache [pages, page_size, kv_heads, dim] is passed as
+            `cache.transpose(1, 2)`. Or int8 from `quantize`, on the CPU, with k_scale and v_scale.
+        block_table: int32 or int64 [sequences, pages of a sequence]; cu_seq_k is then None.
+        seqused_k: int32 or int64 [sequences]: the number of keys of each, the new ones included (`write_cache`). None:
+            all keys of its pages.
+        cu_seq_q: int32 or int64 [sequences + 1]. prefix_keys is an integer, or integers [sequences].
+    The bits of a sequence do not depend on the other sequences of a call.
+
+    n is that of the document, or of the sequence. Returns the output [all queries, heads, value_dim], and statistics
+    [heads, all queries]. Everything else, errors included, is as in `attention`.
     """
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
+    paged = block_table is not None
+    for name, tensor in (("q", q),) if paged else (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, Tensor) or tensor.is_nested or tensor.dim() != 3:
             raise ValueError(f"[varlen_attention] {name} must be a tensor of 3 dimensions; got {kind(tensor)}")
-    q, k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (q, k, v))
     options = check_names("varlen_attention", options)
-    call = call_of(q, k, v, cu_seqlens_q=cu_seq_q, cu_seqlens_k=cu_seq_k, **options)
-    result = attend(call, return_stats)
+    q = q.transpose(0, 1).unsqueeze(0)
+    if paged:
+        cache = Cache(q, k, v, block_table, seqused_k, k_scale, v_scale, cu_seq_q)
+        result = _over_packed_queries(cache, cu_seq_k, return_stats, options)
+    else:
+        for name, given in (("seqused_k", seqused_k), ("k_scale", k_scale), ("v_scale", v_scale)):
+            if given is not None:
+                raise ValueError(f"[varlen_attention] {name} must be None without block_table; got {kind(given)}")
+        k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (k, v))
+        result = attend(call_of(q, k, v, cu_seqlens_q=cu_seq_q, cu_seqlens_k=cu_seq_k, **options), return_stats)
     output = result if return_stats is False else result[0]
     output = output.squeeze(0).transpose(0, 1)
     if return_stats is False:
         return output
     return output, Statistics(*(None if x is None else x.squeeze(0) for x in result[1]))
+
+
+def _over_packed_queries(cache: Cache, cu_seq_k: Any, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
+    if cu_seq_k is not None:
+        raise ValueError(f"[varlen_attention] cu_seq_k must be None with block_table; got {kind(cu_seq_k)}")
+    if is_integer(prefix := options.get("prefix_keys")) and isinstance(cache.block_table, Tensor):
+        options["prefix_keys"] = cache.block_table.new_full(cache.block_table.shape[:1], prefix, dtype=torch.int64)
+    return _over_cache("varlen_attention", cache, return_stats, options)
 
 
 @overload
@@ -221,48 +250,30 @@ def decode(
     n is that of the sequence. Not differentiable: inputs that require gradients are a ValueError, unless gradients are
     disabled. Everything else, results and errors included, is as in `attention`.
     """
+    cache = Cache(q, k_cache, v_cache, block_table, seqused_k, k_scale, v_scale)
+    return _over_cache("decode", cache, return_stats, {"causal": True, **check_names("decode", options)})
+
+
+def _over_cache(function: str, cache: Cache, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
+    """Computes queries over a cache. function: its name, for errors."""
     try:
-        cache = Cache(q, k_cache, v_cache, block_table, seqused_k, k_scale, v_scale)
-        return _decode(cache, return_stats, check_names("decode", options))
+        call = call_of(cache.q, cache.k, cache.v, **options)
+        if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
+            raise ValueError(
+                "[attention] q, k_cache, v_cache and sinks must not require gradients; got one that does: use torch.no_grad() "
+                "or isentrope.attention"
+            )
+        if forward_ad._current_level >= 0 and any(has_tangent(x) for x in call):
+            raise NotImplementedError(FORWARD_MODE)
+        names = statistic_names(return_stats)
+        wanted = 0 if names is None else wanted_bits(names)
+        scales = cache.scales()
+        operator = CHECKED.decode_codes if scales else CHECKED.decode
+        output, statistics, support = operator(*call, *scales, cache.pages(), cache.keys(), cache.starts(), wanted)
     except (TypeError, ValueError) as error:
         # Shared arguments are checked by attention's checks, which name it.
-        raise type(error)(str(error).replace("[attention]", "[decode]", 1)) from None
-
-
-def _decode(cache: Cache, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
-    call = call_of(cache.q, cache.k, cache.v, **{"causal": True, **options})
-    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
-        raise ValueError(
-            "[decode] q, k_cache, v_cache and sinks must not require gradients; got one that does: use torch.no_grad() or "
-            "isentrope.attention"
-        )
-    if forward_ad._current_level >= 0 and any(has_tangent(x) for x in call):
-        raise NotImplementedError(FORWARD_MODE)
-    names = statistic_names(return_stats)
-    wanted = 0 if names is None else wanted_bits(names)
-    scales = cache.scales()
-    operator = CHECKED.decode_codes if scales else CHECKED.decode
-    output, statistics, support = operator(*call, *scales, cache.pages(), cache.keys(), wanted)
+        raise type(error)(str(error).replace("[attention]", f"[{function}]", 1)) from None
     return output if names is None else (output, unpack(names, wanted, statistics, support))
-
-
-def quantize(rows: Tensor, group_size: int | None = None) -> tuple[Tensor, Tensor]:
-    """Converts keys or values of a cache to 8 bits, with a scale for every `group_size` columns, for `decode`.
-
-    rows: float32, bfloat16 or float16 [outer, heads, rows, columns]. group_size divides the columns; None: all of them.
-    Returns codes, int8 of the same shape, and scales, float32 [outer, heads, rows, columns / group_size]. A number is
-    read as its code times the scale of its group, with an error of at most the group's largest magnitude / 254. A group
-    that contains NaN or inf is read as NaN. Not differentiable; on the CPU. Raises TypeError or ValueError.
-    """
-    if not isinstance(rows, Tensor) or rows.is_nested or rows.dim() != 4 or rows.shape[3] < 1:
-        raise TypeError(f"[quantize] rows must be a tensor of 4 dimensions with at least one column; got {kind(rows)}")
-    if rows.numel() > 1 << 56:  # broadcast rows, which codes are not
-        raise ValueError(f"[quantize] rows must have at most 2^56 elements; got {list(rows.shape)}")
-    columns = rows.shape[3]
-    size = columns if group_size is None else group_size
-    if not is_integer(size) or size < 1 or columns % size != 0:
-        raise ValueError(f"[quantize] group_size must be a divisor of the {columns} columns; got {shown(size)}")
-    return CHECKED.quantize(rows.detach(), columns // size)
 
 
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:

@@ -21,6 +21,7 @@ void attention_forward(const AttentionInput& in, const AttentionOptions& options
   const auto [batches, heads, queries, dim] = in.q.extents;
   if (batches * heads * queries == 0) return;
   const ParallelFor parallel_for = threads_of(options);
+  if (in.pages.has_sequences()) return cpu::forward_sequences(in, options, out, parallel_for);
   const ScaleTable scale(in, options, parallel_for);
   cpu::forward(in, options, scale, out, parallel_for);
 }

@@ -182,8 +182,6 @@ void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::
   }
 }
 
-namespace {
-
 void check_starts(const Checks& check, const char* name, const View<const std::int64_t, 1>& starts,
                   std::int64_t rows) {
   const std::int64_t last = std::max<std::int64_t>(starts.extents[0], 0) - 1;
@@ -199,8 +197,6 @@ void check_starts(const Checks& check, const char* name, const View<const std::i
     }
   }
 }
-
-}  // namespace
 
 void check_documents(const Checks& check, const Mask& mask, std::int64_t queries,
                      std::int64_t keys) {

@@ -53,6 +53,10 @@ void list_own_keys(const Mask& mask, std::int64_t batch, std::int64_t begin, std
 void check_mask(const Checks& check, const Mask& mask, std::int64_t batch, std::int64_t queries,
                 std::int64_t keys);
 
+// Throws Error unless starts are 0, ..., rows and never decrease. Reads the list, in host memory.
+void check_starts(const Checks& check, const char* name, const View<const std::int64_t, 1>& starts,
+                  std::int64_t rows);
+
 // Throws Error unless the documents cover `queries` and `keys`. Reads the lists, in host memory.
 void check_documents(const Checks& check, const Mask& mask, std::int64_t queries,
                      std::int64_t keys);

@@ -8,6 +8,7 @@
 #include "src/call/array_overlaps.h"
 #include "src/call/checks.h"
 #include "src/call/mask_parts.h"
+#include "src/call/validate_pages.h"
 
 namespace isentrope {
 namespace {
@@ -55,42 +56,10 @@ void check_tensors(const Checks& check, const AttentionInput& in) {
   check_scales(check, "v_scale", in.v, in.v_scale);
 }
 
-void check_pages(const Checks& check, const AttentionInput& in) {
-  if (!in.pages && in.pages.keys != 0) {
-    check.fail("pages.keys", "be 0 without block_table", std::to_string(in.pages.keys));
-  }
-  if (!in.pages) return;
-  const std::int64_t page_size = in.k.extents[2];
-  if (page_size < 1) check.fail("k", "have pages of at least one key", text_of(in.k.extents));
-  const std::int64_t needed = in.pages.keys / page_size + (in.pages.keys % page_size > 0);
-  const auto& table = in.pages.block_table;
-  if (in.pages.keys < 0 || in.pages.keys > kMostKeys || table.extents[0] != in.q.extents[0] ||
-      table.extents[1] < needed) {
-    check.fail("block_table", "have a row for each batch and a column for each page of keys",
-               text_of(table.extents) + " for " + std::to_string(in.pages.keys) + " keys");
-  }
-}
-
-void check_page_numbers(const Checks& check, const AttentionInput& in) {
-  if (!in.pages) return;
-  const std::int64_t page_size = in.k.extents[2], pages = in.k.extents[0];
-  const std::int64_t needed = in.pages.keys / page_size + (in.pages.keys % page_size > 0);
-  const auto& table = in.pages.block_table;
-  for (std::int64_t batch = 0; batch < table.extents[0]; ++batch) {
-    for (std::int64_t page = 0; page < needed; ++page) {
-      const std::int64_t index = table(batch, page);
-      if (index < 0 || index >= pages) {
-        check.fail("block_table", "hold page numbers below " + std::to_string(pages),
-                   std::to_string(index));
-      }
-    }
-  }
-}
-
 void check_options(const Checks& check, const AttentionInput& in, const AttentionOptions& options) {
   const auto [batch, heads, queries, dim] = in.q.extents;
   const std::int64_t keys = in.keys();
-  check_mask(check, options.mask, batch, queries, keys);
+  check_mask(check, options.mask, in.sequences(), queries, keys);
   if (!(std::isfinite(options.soft_cap) && options.soft_cap >= 0)) {
     check.fail("soft_cap", "be finite and not negative", std::to_string(options.soft_cap));
   }
@@ -165,6 +134,8 @@ void add_inputs(ArrayOverlaps& arrays, const AttentionInput& in, const Attention
   arrays.read("k", in.k);
   arrays.read("v", in.v);
   arrays.read("block_table", in.pages.block_table);
+  arrays.read("seqused_k", in.pages.seqused_k);
+  arrays.read("cu_seq_q", in.pages.cu_seq_q);
   arrays.read("k_scale", in.k_scale);
   arrays.read("v_scale", in.v_scale);
   for_each_host_argument(options, [&](std::string_view name, const auto& argument) {
@@ -209,7 +180,7 @@ void validate_input(const char* function, const AttentionInput& in,
                     const AttentionOptions& options) {
   const Checks check(function);
   check_tensors(check, in);
-  check_pages(check, in);
+  check_pages(check, in, options);
   check_options(check, in, options);
 }
 
@@ -225,7 +196,7 @@ void validate_differentiable(const char* function, const AttentionInput& in,
 void validate_tables(const char* function, const AttentionInput& in,
                      const AttentionOptions& options) {
   const Checks check(function);
-  check_page_numbers(check, in);
+  check_page_contents(check, in);
   check_documents(check, options.mask, in.q.extents[2], in.keys());
 }
 

@@ -23,6 +23,7 @@ struct TilePlan {
   std::int64_t keys = 0;
   std::int64_t split = 1;  // keys of a work item
   std::int64_t splits = 1;
+  std::int64_t item_scores = 0;  // of a work item, at most
   std::int64_t items_per_task = 1;
 
   [[nodiscard]] std::int64_t items() const { return batches * kv_heads * blocks * splits; }
@@ -61,10 +62,11 @@ struct WorkItem {
 
 // Returns the number of work items of a task. Starting a task costs about a microsecond (memory,
 // lists, dispatch). Items of fewer than 2^18 scores are grouped while 16 tasks remain.
-[[nodiscard]] inline std::int64_t items_per_task(const TilePlan& plan,
-                                                 std::int64_t scores_of_item) {
-  const std::int64_t together = (std::int64_t{1} << 18) / std::max<std::int64_t>(scores_of_item, 1);
-  return std::max<std::int64_t>(1, std::min(together, plan.items() / 16));
+// `items` counts those of the call.
+[[nodiscard]] inline std::int64_t items_per_task(const TilePlan& plan, std::int64_t items) {
+  const std::int64_t together =
+      (std::int64_t{1} << 18) / std::max<std::int64_t>(plan.item_scores, 1);
+  return std::max<std::int64_t>(1, std::min(together, items / 16));
 }
 
 // Plans the forward pass; the rows of `group` query heads share a task's keys. Packing keys costs
@@ -91,7 +93,8 @@ struct WorkItem {
     plan.splits = divide_up(keys, plan.split);
   }
   // Masks are ignored, because they may differ by batch element.
-  plan.items_per_task = items_per_task(plan, group * block_rows * plan.split);
+  plan.item_scores = group * block_rows * plan.split;
+  plan.items_per_task = items_per_task(plan, plan.items());
   return plan;
 }
 
@@ -127,7 +130,8 @@ struct WorkItem {
                 keys,
                 std::max<std::int64_t>(keys, 1),
                 1};
-  plan.items_per_task = items_per_task(plan, group * queries * block_rows);
+  plan.item_scores = group * queries * block_rows;
+  plan.items_per_task = items_per_task(plan, plan.items());
   return plan;
 }
 

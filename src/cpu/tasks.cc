@@ -1,9 +1,11 @@
 #include "src/cpu/tasks.h"
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <vector>
 
+#include "src/call/sequences.h"
 #include "src/cpu/dq_accum.h"
 #include "src/cpu/kernels.h"
 #include "src/cpu/plan.h"
@@ -39,6 +41,68 @@ void run_items(const ForwardCall& call, std::int64_t begin, std::int64_t end,
   }
 }
 
+// A forward pass with its plan, and with room for partial results if its keys are split.
+class PlannedForward {
+ public:
+  PlannedForward(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
+                 const AttentionOutput& output)
+      : plan_(plan_of(in)),
+        call_{in, options, scale, plan_, output, plan_.splits > 1 ? &partials_ : nullptr},
+        most_decode_rows_(most_rows_of_decode(call_)) {
+    if (plan_.splits == 1) return;
+    // Each split has its own state and sums, merged later, so that timing does not change results.
+    partials_.rows = in.q.extents[1] / plan_.kv_heads * plan_.block_rows;
+    const auto rows = static_cast<std::size_t>(plan_.items() * partials_.rows);
+    partials_.states.resize(rows);
+    partials_.sums.resize(rows * static_cast<std::size_t>(in.v.extents[3]));
+  }
+  PlannedForward(const PlannedForward&) = delete;
+  PlannedForward& operator=(const PlannedForward&) = delete;
+
+  [[nodiscard]] TilePlan& plan() { return plan_; }
+  void run(std::int64_t begin, std::int64_t end) const {
+    run_items(call_, begin, end, most_decode_rows_);
+  }
+  // Number of query blocks whose splits must be merged.
+  [[nodiscard]] std::int64_t merges() const {
+    return plan_.splits > 1 ? plan_.items() / plan_.splits : 0;
+  }
+  void merge(std::int64_t index) const { merge_splits(call_, index); }
+
+ private:
+  static TilePlan plan_of(const AttentionInput& in) {
+    const auto [batches, heads, queries, dim] = in.q.extents;
+    const std::int64_t kv_heads = in.k.extents[1];
+    // The third extent of a paged tensor is the page size, so the page table tells how many keys.
+    return plan_forward(batches, kv_heads, heads / kv_heads, queries, in.keys());
+  }
+
+  TilePlan plan_;
+  Partials partials_;
+  const ForwardCall call_;
+  const std::int64_t most_decode_rows_;
+};
+
+// One sequence of a call, with all that its tasks refer to.
+struct PlannedSequence {
+  PlannedSequence(const AttentionInput& in, const AttentionOptions& options,
+                  const AttentionOutput& output, std::int64_t sequence,
+                  const ParallelFor& parallel_for)
+      : call(sequence_of(in, options, output, sequence)),
+        scale(call.input, call.options, parallel_for),
+        forward(call.input, call.options, scale, call.output) {}
+
+  SequenceCall call;
+  ScaleTable scale;
+  PlannedForward forward;
+};
+
+// Work items, or merges, begin ... end - 1 of a sequence.
+struct SequenceTask {
+  const PlannedForward* forward;
+  std::int64_t begin, end;
+};
+
 bool asks_for_largest_keys(const AttentionGradientInput& gradient) {
   bool asks = false;
   for_each_statistic([&](const Statistic& statistic,
@@ -51,26 +115,40 @@ bool asks_for_largest_keys(const AttentionGradientInput& gradient) {
 
 void forward(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
              const AttentionOutput& output, const ParallelFor& parallel_for) {
-  const auto [batches, heads, queries, dim] = in.q.extents;
-  const std::int64_t kv_heads = in.k.extents[1], group = heads / kv_heads;
-  // The third extent of a paged tensor is the page size, so the page table tells how many keys.
-  const TilePlan plan = plan_forward(batches, kv_heads, group, queries, in.keys());
+  PlannedForward forward(in, options, scale, output);
+  for_each_task(forward.plan(), parallel_for,
+                [&](std::int64_t begin, std::int64_t end) { forward.run(begin, end); });
+  if (forward.merges() == 0) return;
+  parallel_for(forward.merges(), [&](std::int64_t index) { forward.merge(index); });
+}
 
-  // Each split has its own state and sums, merged later, so that timing does not change results.
-  Partials partials{.rows = group * plan.block_rows};
-  const bool split = plan.splits > 1;
-  if (split) {
-    const auto rows = static_cast<std::size_t>(plan.items() * partials.rows);
-    partials.states.resize(rows);
-    partials.sums.resize(rows * static_cast<std::size_t>(in.v.extents[3]));
+void forward_sequences(const AttentionInput& in, const AttentionOptions& options,
+                       const AttentionOutput& output, const ParallelFor& parallel_for) {
+  std::deque<PlannedSequence> sequences;  // which never moves its elements
+  std::int64_t items = 0;
+  for (std::int64_t s = 0; s < in.sequences(); ++s) {
+    if (queries_of(in, s).size() == 0) continue;
+    items += sequences.emplace_back(in, options, output, s, parallel_for).forward.plan().items();
   }
-  const ForwardCall call{in, options, scale, plan, output, split ? &partials : nullptr};
-  const std::int64_t most_decode_rows = most_rows_of_decode(call);
-  for_each_task(plan, parallel_for, [&](std::int64_t begin, std::int64_t end) {
-    run_items(call, begin, end, most_decode_rows);
+  std::vector<SequenceTask> tasks, merges;
+  for (PlannedSequence& sequence : sequences) {
+    const PlannedForward& forward = sequence.forward;
+    TilePlan& plan = sequence.forward.plan();
+    plan.items_per_task = items_per_task(plan, items);
+    for (std::int64_t begin = 0; begin < plan.items(); begin += plan.items_per_task)
+      tasks.push_back({&forward, begin, std::min(plan.items(), begin + plan.items_per_task)});
+    for (std::int64_t index = 0; index < forward.merges(); ++index)
+      merges.push_back({&forward, index, index + 1});
+  }
+  parallel_for(static_cast<std::int64_t>(tasks.size()), [&](std::int64_t index) {
+    const SequenceTask& task = tasks[static_cast<std::size_t>(index)];
+    task.forward->run(task.begin, task.end);
   });
-  if (!split) return;
-  parallel_for(plan.items() / plan.splits, [&](std::int64_t index) { merge_splits(call, index); });
+  if (merges.empty()) return;
+  parallel_for(static_cast<std::int64_t>(merges.size()), [&](std::int64_t index) {
+    const SequenceTask& merge = merges[static_cast<std::size_t>(index)];
+    merge.forward->merge(merge.begin);
+  });
 }
 
 void backward(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,

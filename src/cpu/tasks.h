@@ -11,6 +11,10 @@ namespace isentrope::cpu {
 void forward(const AttentionInput& input, const AttentionOptions& options, const ScaleTable& scale,
              const AttentionOutput& output, const ParallelFor& parallel_for);
 
+// Each sequence of a paged cache is planned as a call of its own, and their tasks run together.
+void forward_sequences(const AttentionInput& input, const AttentionOptions& options,
+                       const AttentionOutput& output, const ParallelFor& parallel_for);
+
 void backward(const AttentionInput& input, const AttentionOptions& options, const ScaleTable& scale,
               const AttentionGradientInput& gradient, const AttentionGradients& result,
               const ParallelFor& parallel_for);

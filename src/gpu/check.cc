@@ -25,6 +25,10 @@ class Requirements {
     if (options.bias_slopes || options.bias_hides) {
       check_.fail("bias_slopes and bias_hides", "be absent on a device", "one");
     }
+    if (in.pages.has_sequences()) {
+      check_.fail(in.pages.cu_seq_q ? "cu_seq_q" : "seqused_k",
+                  "be absent on a device: no kernel is compiled for it", "one");
+    }
     for (const std::int64_t count : {in.q.extents[2], in.keys()}) {
       if (count >= kMostRows) {
         check_.fail("queries and keys", "be below 2^31 on a device", std::to_string(count));

@@ -17,7 +17,7 @@ Result attention_forward(const Input& in, const AttentionOptions& options) {
       const double p = std::exp(key.log_p);
       for (std::int64_t c = 0; c < value_dim; ++c) {
         const double v =
-            row.non_sink_weight * key.kept * in.v(row.batch, row.kv_head, key.index, c);
+            row.non_sink_weight * key.kept * in.v(row.sequence, row.kv_head, key.index, c);
         output[static_cast<std::size_t>(c)] += p * v;
         magnitude[static_cast<std::size_t>(c)] += p * std::abs(v);
         sum[static_cast<std::size_t>(c)] += std::abs(v);

@@ -24,6 +24,21 @@ bool is_seen(const Input& in, const AttentionOptions& options, const Row& row, s
   return bias_of(in, options, row, j) != -kInfinity;
 }
 
+// The queries and the number of keys of the sequence that a query of a batch belongs to.
+struct Sequence {
+  std::int64_t index, first_query, queries, keys;
+};
+
+Sequence sequence_of(const Input& in, std::int64_t batch, std::int64_t query) {
+  Sequence sequence{batch, 0, in.q.extents[2], in.k.extents[2]};
+  for (std::int64_t s = 0; in.cu_seq_q && s + 1 < in.cu_seq_q.extents[0]; ++s) {
+    if (query < in.cu_seq_q(s) || query >= in.cu_seq_q(s + 1)) continue;
+    sequence = {s, in.cu_seq_q(s), in.cu_seq_q(s + 1) - in.cu_seq_q(s), in.k.extents[2]};
+  }
+  if (in.seqused_k) sequence.keys = in.seqused_k(sequence.index);
+  return sequence;
+}
+
 // Returns whether no mask that rules count hides the key.
 bool is_counted(const Input& in, const AttentionOptions& options, const Row& row, std::int64_t j) {
   if (options.attn_mask && options.attn_mask(row.batch, row.head, row.query, j) == 0) return false;
@@ -36,7 +51,7 @@ RowLength length_of(const Input& in, const AttentionOptions& options, const Row&
   RowLength length = mask.length();
   if (!options.attn_mask && !options.bias_hides) return length;
   length.visible = 0;
-  for (std::int64_t j = 0; j < in.k.extents[2]; ++j)
+  for (std::int64_t j = 0; j < sequence_of(in, row.batch, row.query).keys; ++j)
     length.visible += mask.sees(j) && is_counted(in, options, row, j);
   return length;
 }
@@ -69,7 +84,7 @@ Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std
   Key key{j, 0, 0, 0, 0, 0, 0, dropout_factor(options, row.batch, row.head, row.query, j)};
   for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
     const double product =
-        in.q(row.batch, row.head, row.query, c) * in.k(row.batch, row.kv_head, j, c);
+        in.q(row.batch, row.head, row.query, c) * in.k(row.sequence, row.kv_head, j, c);
     key.score += product;
     key.score_magnitude += std::abs(product);
   }
@@ -91,15 +106,22 @@ Key key_of(const Input& in, const AttentionOptions& options, const Row& row, std
 void for_each_row(const Input& in, const AttentionOptions& options,
                   const std::function<void(const Row&)>& visit) {
   const auto [batches, heads, queries, dim] = in.q.extents;
-  const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2];
+  const std::int64_t kv_heads = in.k.extents[1];
   std::size_t index = 0;
   for (std::int64_t batch = 0; batch < batches; ++batch) {
     for (std::int64_t head = 0; head < heads; ++head) {
       for (std::int64_t query = 0; query < queries; ++query) {
-        Row row{batch, head, head / (heads / kv_heads), query, index++, 0, 1, 1, {}, {}, 1, 0};
-        const MaskedRow mask(options.mask, batch, query, queries, keys);
+        const Sequence sequence = sequence_of(in, batch, query);
+        Row row{.batch = batch,
+                .head = head,
+                .kv_head = head / (heads / kv_heads),
+                .query = query,
+                .index = index++,
+                .sequence = sequence.index};
+        const MaskedRow mask(options.mask, sequence.index, query - sequence.first_query,
+                             sequence.queries, sequence.keys);
         resolve_scale(in, options, mask, row);
-        for (std::int64_t j = 0; j < keys; ++j) {
+        for (std::int64_t j = 0; j < sequence.keys; ++j) {
           if (!mask.sees(j) || !is_seen(in, options, row, j)) continue;
           row.keys.push_back(key_of(in, options, row, j));
           row.keys.back().distance = static_cast<double>(mask.distance(j));

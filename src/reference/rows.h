@@ -22,12 +22,13 @@ struct Key {
 
 struct Row {
   std::int64_t batch, head, kv_head, query;
-  std::size_t index;  // row-major
-  double before_cap, after_cap, on_bias;
-  std::vector<Key> keys;  // keys that the row sees
-  RowStats statistics;
-  double non_sink_weight;  // weight that the sink leaves to keys; 1 without a sink
-  double sink_weight;      // weight of the sink, without the cancellation of 1 - non_sink_weight
+  std::size_t index;      // row-major
+  std::int64_t sequence;  // whose keys the row sees: the batch, unless queries are packed
+  double before_cap = 0, after_cap = 1, on_bias = 1;
+  std::vector<Key> keys{};  // keys that the row sees
+  RowStats statistics{};
+  double non_sink_weight = 1;  // weight that the sink leaves to keys; 1 without a sink
+  double sink_weight = 0;  // weight of the sink, without the cancellation of 1 - non_sink_weight
 };
 
 // Visits every row in row-major order, one at a time because a row holds all its keys.

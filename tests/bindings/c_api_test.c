@@ -203,6 +203,63 @@ static void test_pages(void) {
   isentrope_options_destroy(options);
 }
 
+/* Writes the keys of two sequences by slots; their packed queries then see them as a call of their own. */
+static void test_sequences(void) {
+  static int32_t pages[4] = {1, -1, 2, 0};
+  static int64_t slots[6] = {2, 3, 4, 5, 0, 1}, used[2] = {2, 4}, starts[3] = {0, 1, QUERIES};
+  static float paged[2][3 * HEADS * 2 * DIM], tokens[2][6 * HEADS * DIM], want[ROWS * DIM];
+  const int64_t table[2] = {2, 2}, halves[4] = {3, HEADS, 2, DIM}, lists[2] = {2, 3}, count[1] = {6};
+  const int64_t packed[4] = {1, HEADS, 6, DIM}, query[4] = {1, HEADS, 1, DIM};
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call call = forward_call();
+  isentrope_array caches[2], rows[2], mapping = isentrope_array_contiguous(slots, ISENTROPE_I64, 1, count);
+  int i, head, t, c;
+  call.statistics = NULL;
+  /* Sequence 0 has keys 0 and 1 of the call, in page 1; sequence 1 all four, in pages 2 and 0. */
+  for (i = 0; i < 2; ++i) {
+    const float* from = i == 0 ? k : v;
+    for (head = 0; head < HEADS; ++head)
+      for (t = 0; t < 6; ++t)
+        for (c = 0; c < DIM; ++c)
+          tokens[i][(head * 6 + t) * DIM + c] = from[(head * KEYS + (t < 2 ? t : t - 2)) * DIM + c];
+    caches[i] = floats(paged[i], 4, halves);
+    rows[i] = floats(tokens[i], 4, packed);
+  }
+  EXPECT(isentrope_write_cache(&rows[0], &rows[1], &caches[0], &caches[1], &mapping) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_causal(options, ISENTROPE_CAUSAL_BOTTOM_RIGHT) == ISENTROPE_OK);
+  /* Queries 1 and 2 with all keys, by themselves. */
+  call.q.data = q + DIM;
+  call.q.extents[2] = call.output.extents[2] = 2;
+  call.output.data = want + DIM;
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
+  /* Query 0 with the first two. */
+  call.q = floats(q, 4, query);
+  call.q.strides[1] = call.output.strides[1] = QUERIES * DIM;
+  call.output.data = want;
+  call.output.extents[2] = 1;
+  call.k.extents[2] = call.v.extents[2] = 2;
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
+  call = forward_call();
+  call.statistics = NULL;
+  call.k = caches[0];
+  call.v = caches[1];
+  call.block_table = isentrope_array_contiguous(pages, ISENTROPE_I32, 2, table);
+  call.paged_keys = KEYS;
+  call.seqused_k = isentrope_array_contiguous(used, ISENTROPE_I64, 1, &lists[0]);
+  call.cu_seq_q = isentrope_array_contiguous(starts, ISENTROPE_I64, 1, &lists[1]);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
+  EXPECT(memcmp(want, output, sizeof want) == 0);
+  /* A program that was compiled with version 0.2 has a shorter struct. */
+  call.struct_size = offsetof(isentrope_forward_call, seqused_k);
+  pages[1] = 0; /* without lengths every sequence has 4 keys */
+  EXPECT_ERROR(isentrope_forward(options, &call),
+               "[attention] block_table must have a row for each batch and a column for each page of keys; got [2, 2] for 4 keys");
+  slots[3] = 6;
+  EXPECT_ERROR(isentrope_write_cache(&rows[0], &rows[1], &caches[0], &caches[1], &mapping),
+               "[write_cache] slot_mapping must hold slots of the 3 pages of 2 keys; got 6");
+  isentrope_options_destroy(options);
+}
+
 /* In 8 bits keys and values are what their codes stand for. */
 static void test_cache_in_8_bits(void) {
   static int8_t codes[2][HEADS * KEYS * DIM];
@@ -339,6 +396,7 @@ int main(void) {
   test_options_given_as_tensors();
   test_parallel_for();
   test_pages();
+  test_sequences();
   test_cache_in_8_bits();
   test_received();
   test_backward_agrees_with_differences();

@@ -15,7 +15,7 @@ LAYERS = (
     ("_core",),
     ("states",),
     ("distributed",),
-    ("functions", "key_statistics"),
+    ("caches", "functions", "key_statistics"),
     ("sdpa", "ssmax"),
     ("gpu.kernels",),
     ("gpu",),

@@ -37,7 +37,9 @@ void add_cache_errors(const Data& data, const reference::Result& want, Arithmeti
   const std::vector<double> of_keys = step_errors(in.k, p.cache_group);
   const std::vector<double> of_values = step_errors(in.v, p.cache_group);
   for (std::int64_t row = 0; row < p.batch * p.heads * p.queries; ++row) {
-    const std::int64_t head = row / p.queries % p.heads, batch = row / p.queries / p.heads;
+    const std::int64_t head = row / p.queries % p.heads, query = row % p.queries;
+    std::int64_t batch = row / p.queries / p.heads;
+    while (in.cu_seq_q && in.cu_seq_q(batch + 1) <= query) ++batch;
     const std::int64_t first = (batch * p.kv_heads + head / (p.heads / p.kv_heads)) * p.keys;
     const double* q = in.q.data + row * p.dim;
     double logit = 0;

@@ -39,6 +39,12 @@ std::vector<std::int64_t> random_starts(std::int64_t documents, std::int64_t row
   return starts;
 }
 
+View<const std::int64_t, 1> view_of(const std::vector<std::int64_t>& values) {
+  if (values.empty()) return {};
+  return contiguous_view<const std::int64_t, 1>(values.data(),
+                                                {static_cast<std::int64_t>(values.size())});
+}
+
 }  // namespace
 
 float rounded_to(DType type, float x) {
@@ -53,7 +59,7 @@ void Data::make_special() {
     return rows > 0 ? values.size() / static_cast<std::size_t>(rows) : 0;
   };
   // Makes ties: every fourth key equals the first.
-  const std::size_t dim = row_length(k, problem.batch * problem.kv_heads * problem.keys);
+  const std::size_t dim = row_length(k, problem.key_batches() * problem.kv_heads * problem.keys);
   for (std::size_t at = 4 * dim; dim > 0 && at + dim <= k.size(); at += 4 * dim) {
     std::copy_n(k.begin(), dim, k.begin() + static_cast<std::ptrdiff_t>(at));
   }
@@ -76,8 +82,9 @@ void Data::make_special() {
 Data::Data(const Problem& p) : problem(p) {
   std::mt19937 random(p.seed);
   q = normal_floats(p.batch * p.heads * p.queries * p.dim, p.magnitude, p.type, random);
-  k = normal_floats(p.batch * p.kv_heads * p.keys * p.dim, 1, type_of_keys(p), random);
-  v = normal_floats(p.batch * p.kv_heads * p.keys * p.value_dim, 1, type_of_keys(p), random);
+  k = normal_floats(p.key_batches() * p.kv_heads * p.keys * p.dim, 1, type_of_keys(p), random);
+  v = normal_floats(p.key_batches() * p.kv_heads * p.keys * p.value_dim, 1, type_of_keys(p),
+                    random);
   std::mt19937 of_rows(p.seed + 555);
   row_weights = normal_floats(p.batch * p.heads * p.queries, 1, DType::f32, of_rows);
   for (float& weight : row_weights) {
@@ -96,7 +103,7 @@ void Data::make_mask() {
   const auto draw_up_to = [&](std::int64_t most) {
     return std::uniform_int_distribution<std::int64_t>(0, most)(random);
   };
-  for (std::int64_t batch = 0; batch < p.batch; ++batch) {
+  for (std::int64_t batch = 0; batch < p.key_batches(); ++batch) {
     if (p.left_padding) key_begin_.push_back(p.key_offset + draw_up_to(p.keys / 2));
     if (p.right_padding) key_end_.push_back(p.key_offset + p.keys - draw_up_to(p.keys / 2));
   }
@@ -123,16 +130,21 @@ void Data::make_mask() {
   for (std::size_t i = 0; i < kMaskWords.size(); ++i) {
     const std::int64_t most = p.*kMaskWords[i].number;
     if (kMaskWords[i].list == nullptr || most == 0) continue;
-    for (std::int64_t batch = 0; batch < p.batch; ++batch)
+    for (std::int64_t batch = 0; batch < p.key_batches(); ++batch)
       lists_[i].push_back(batch == 0 ? most : draw_up_to(most));
   }
   if (p.page_size > 0) {
     const std::int64_t pages = (p.keys + p.page_size - 1) / p.page_size;
     page_table_.reserve(1);  // the view of an empty table needs an address
-    for (std::int64_t page = 0; page < p.batch * pages; ++page) {
+    for (std::int64_t page = 0; page < p.key_batches() * pages; ++page) {
       page_table_.push_back(static_cast<std::int32_t>(page));
     }
     std::shuffle(page_table_.begin(), page_table_.end(), random);
+  }
+  if (p.sequences > 0) {
+    cu_seq_q_ = random_starts(p.sequences, p.queries, random);
+    for (std::int64_t i = 0; i < p.sequences; ++i)
+      seqused_k_.push_back(i == 0 ? p.keys : draw_up_to(p.keys));
   }
 }
 
@@ -174,9 +186,11 @@ void Data::refresh() {
     std::vector<float> cache(
         page_table_.size() * static_cast<std::size_t>(p.kv_heads * p.page_size * columns),
         std::numeric_limits<float>::quiet_NaN());
-    for (std::int64_t row = 0; row < p.batch * p.kv_heads * p.keys; ++row) {
+    for (std::int64_t row = 0; row < p.key_batches() * p.kv_heads * p.keys; ++row) {
       const std::int64_t key = row % p.keys, head = row / p.keys % p.kv_heads,
                          batch = row / p.keys / p.kv_heads;
+      // Beyond a sequence's own keys the cache holds NaN.
+      if (p.sequences > 0 && key >= seqused_k_[static_cast<std::size_t>(batch)]) continue;
       const std::int64_t page =
           page_table_[static_cast<std::size_t>(batch * pages + key / p.page_size)];
       const std::int64_t to =
@@ -246,26 +260,26 @@ AttentionInput Data::input_as_drawn() const {
   in.k = tensor(paged_k_, k16_, type, {pages, p.kv_heads, p.page_size, p.dim});
   in.v = tensor(paged_v_, v16_, type, {pages, p.kv_heads, p.page_size, p.value_dim});
   in.pages.block_table = contiguous_view<const std::int32_t, 2>(
-      page_table_.data(), {p.batch, (p.keys + p.page_size - 1) / p.page_size});
+      page_table_.data(), {p.key_batches(), (p.keys + p.page_size - 1) / p.page_size});
   in.pages.keys = p.keys;
+  in.pages.seqused_k = view_of(seqused_k_);
+  in.pages.cu_seq_q = view_of(cu_seq_q_);
   return in;
 }
 
 reference::Input Data::reference_input() const {
   const Problem& p = problem;
-  return {
-      contiguous_view<const double, 4>(q64_.data(), {p.batch, p.heads, p.queries, p.dim}),
-      contiguous_view<const double, 4>(k64_.data(), {p.batch, p.kv_heads, p.keys, p.dim}),
-      contiguous_view<const double, 4>(v64_.data(), {p.batch, p.kv_heads, p.keys, p.value_dim})};
+  const std::int64_t batches = p.key_batches();
+  return {.q = contiguous_view<const double, 4>(q64_.data(), {p.batch, p.heads, p.queries, p.dim}),
+          .k = contiguous_view<const double, 4>(k64_.data(), {batches, p.kv_heads, p.keys, p.dim}),
+          .v = contiguous_view<const double, 4>(v64_.data(),
+                                                {batches, p.kv_heads, p.keys, p.value_dim}),
+          .seqused_k = view_of(seqused_k_),
+          .cu_seq_q = view_of(cu_seq_q_)};
 }
 
 AttentionOptions Data::options() const {
   const Problem& p = problem;
-  const auto list = [](const std::vector<std::int64_t>& values) {
-    return values.empty() ? View<const std::int64_t, 1>{}
-                          : contiguous_view<const std::int64_t, 1>(
-                                values.data(), {static_cast<std::int64_t>(values.size())});
-  };
   AttentionOptions options{.rule = p.rule,
                            .soft_cap = p.soft_cap,
                            .dropout_p = static_cast<float>(p.dropout),
@@ -276,14 +290,14 @@ AttentionOptions Data::options() const {
                   .window_right = p.window_right,
                   .query_offset = p.query_offset,
                   .key_offset = p.key_offset,
-                  .key_begin = list(key_begin_),
-                  .key_end = list(key_end_),
-                  .cu_seqlens_q = list(cu_seqlens_q_),
-                  .cu_seqlens_k = list(cu_seqlens_k_)};
+                  .key_begin = view_of(key_begin_),
+                  .key_end = view_of(key_end_),
+                  .cu_seqlens_q = view_of(cu_seqlens_q_),
+                  .cu_seqlens_k = view_of(cu_seqlens_k_)};
   for (std::size_t i = 0; i < kMaskWords.size(); ++i) {
     const MaskWord& word = kMaskWords[i];
     if (word.part != nullptr) options.mask.*word.part = p.*word.number;
-    if (word.list != nullptr) options.mask.*word.list = list(lists_[i]);
+    if (word.list != nullptr) options.mask.*word.list = view_of(lists_[i]);
   }
   const std::array<std::int64_t, 4> pairs = {p.batch, p.heads, p.queries, p.keys};
   if (p.admitted)

@@ -47,6 +47,7 @@ class Data {
   std::vector<float> paged_k_, paged_v_;
   Codes k8_, v8_;
   std::vector<std::int32_t> page_table_;
+  std::vector<std::int64_t> seqused_k_, cu_seq_q_;
   std::vector<std::int64_t> key_begin_, key_end_, cu_seqlens_q_, cu_seqlens_k_;
   std::array<std::vector<std::int64_t>, kMaskWords.size()> lists_;  // of mask words that have one
   std::vector<std::uint8_t> admitted_;

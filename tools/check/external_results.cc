@@ -75,6 +75,8 @@ Description find_input(const OpenProblem& open, const std::string& name) {
   if (name == "k") return described(in.k);
   if (name == "v") return described(in.v);
   if (name == "block_table") return described(in.pages.block_table, "i32");
+  if (name == "seqused_k") return described(in.pages.seqused_k, "i64");
+  if (name == "cu_seq_q") return described(in.pages.cu_seq_q, "i64");
   for (const MaskList& part : kMaskLists) {
     if (name == part.name) return described(options.mask.*part.member, "i64");
   }

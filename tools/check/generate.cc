@@ -113,7 +113,7 @@ bool hides_keys_from_most_rows(const Problem& p) {
   small.bias_type = DType::f32;
   small.additive_mask = small.slopes = small.bias_hides = false;
   small.bias = small.admitted = small.lambda_table = false;
-  small.page_size = 0;
+  small.page_size = small.sequences = 0;
   const Data data(small);
   const Mask mask = data.options().mask;
   std::int64_t rows = 0;
@@ -198,6 +198,17 @@ void draw_host_fields(Draw& draw, Problem& p) {
   p.bias_hides = draw.chance(25);
 }
 
+// Draws sequences with their own numbers of queries and keys, for problems of one batch.
+void draw_sequences(Draw& draw, Problem& p) {
+  if (p.batch != 1 || p.keys == 0 || !draw.chance(15)) return;
+  p.sequences = 1 + draw.below(4);
+  if (p.page_size == 0) p.page_size = 1 + draw.below(40);
+  p.backward = false;
+  p.documents = 0;
+  p.dropout = 0;
+  p.dropout_seed = 0;
+}
+
 }  // namespace
 
 Problem generated_problem(std::uint64_t seed, std::int64_t index, std::int64_t most_work) {
@@ -208,6 +219,7 @@ Problem generated_problem(std::uint64_t seed, std::int64_t index, std::int64_t m
   draw_mask(draw, p);
   draw_dropout(draw, p);
   draw_host_fields(draw, p);
+  draw_sequences(draw, p);
   p.seed = static_cast<std::uint32_t>(index + 1);
   return p;
 }

@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <chrono>
 
+#include "src/call/sequences.h"
+
 namespace isentrope::check {
 
 Work work_of(const Data& data) {
   const Problem& p = data.problem;
   const Mask mask = data.options().mask;
+  const AttentionInput in = data.input();
   double pairs = 0;
-  for (std::int64_t batch = 0; batch < p.batch; ++batch) {
-    for (std::int64_t query = 0; query < p.queries; ++query) {
-      pairs += static_cast<double>(row_view(mask, batch, query, p.queries, p.keys).keys.size());
-    }
+  for (std::int64_t s = 0; s < in.sequences(); ++s) {
+    const std::int64_t queries = queries_of(in, s).size(), keys = keys_of(in, s);
+    for (std::int64_t query = 0; query < queries; ++query)
+      pairs += static_cast<double>(row_view(mask, s, query, queries, keys).keys.size());
   }
   pairs *= static_cast<double>(p.heads);
   const double products = p.backward ? static_cast<double>(4 * p.dim + 3 * p.value_dim)

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kFields =
     "dt, kv, shape, mask, rule, lambda, cap, bias, bias_dt, additive_mask, slopes, bias_hides, "
-    "admitted, sink, dropout, dropout_seed, pages, cache, special, bwd, stats, scale, seed";
+    "admitted, sink, dropout, dropout_seed, pages, sequences, cache, special, bwd, stats, scale, "
+    "seed";
 
 [[noreturn]] void fail(std::string_view field, std::string_view takes, std::string_view got) {
   throw Error("[problem] " + std::string(field) + " must be " + std::string(takes) + "; got \"" +
@@ -149,6 +150,8 @@ void parse_field(Problem& p, std::string_view name, std::string_view value) {
     p.dropout_seed = number<std::uint64_t>(name, value, 0);
   } else if (name == "pages") {
     p.page_size = number<std::int64_t>(name, value, 1);
+  } else if (name == "sequences") {
+    p.sequences = number<std::int64_t>(name, value, 1);
   } else if (name == "cache") {
     p.cache_group = number<std::int64_t>(name, value, 1);
   } else if (name == "special") {
@@ -162,6 +165,12 @@ void parse_field(Problem& p, std::string_view name, std::string_view value) {
   } else {
     fail("a field", "one of " + std::string(kFields), name);
   }
+}
+
+void check_sequences(const Problem& p) {
+  if (p.sequences == 0) return;
+  if (p.page_size == 0) fail("pages", "given with sequences", "0");
+  if (p.batch != 1) fail("shape", "of a batch of 1 with sequences", std::to_string(p.batch));
 }
 
 // A group that holds Inf becomes NaN as a whole, which the reference does not model.
@@ -226,6 +235,7 @@ std::string text_of(const Problem& p) {
   if (p.dropout > 0) text += " dropout=" + number_text(p.dropout);
   if (p.dropout_seed != 0) text += " dropout_seed=" + std::to_string(p.dropout_seed);
   if (p.page_size > 0) text += " pages=" + std::to_string(p.page_size);
+  if (p.sequences > 0) text += " sequences=" + std::to_string(p.sequences);
   if (p.cache_group > 0) text += " cache=" + std::to_string(p.cache_group);
   if (p.special) text += " special=1";
   if (p.backward) text += " bwd=1";
@@ -249,6 +259,7 @@ Problem parse_problem(std::string_view line) {
     parse_field(problem, field.substr(0, equals), field.substr(equals + 1));
   }
   if (!has_shape) fail("a problem", "given a shape=BATCHxHEADSxQUERIESxKEYSxDIM", line);
+  check_sequences(problem);
   check_cache(problem);
   check_bias(problem);
   return problem;

@@ -43,14 +43,19 @@ struct Problem {
   double dropout = 0;                                 // dropout=P
   std::uint64_t dropout_seed = 0;                     // dropout_seed=N
   std::int64_t page_size = 0;                         // pages=SIZE: a paged cache
-  std::int64_t cache_group = 0;                       // cache=COLUMNS: keys and values in 8 bits,
-                                                      //      with a scale for so many columns
-  bool special = false;                               // special=1: ties, -0, denormals, inf, NaN
-  bool backward = false;                              // bwd=1
-  std::string statistic{};                            // stats=NAME: that statistic alone, and its
-                                                      //      gradient; otherwise all
-  double magnitude = 1;                               // scale=X: of q's components
-  std::uint32_t seed = 1;                             // seed=N
+  std::int64_t sequences = 0;    // sequences=COUNT: of a paged cache, with their
+                                 //      own numbers of keys and of packed queries
+  std::int64_t cache_group = 0;  // cache=COLUMNS: keys and values in 8 bits,
+                                 //      with a scale for so many columns
+  bool special = false;          // special=1: ties, -0, denormals, inf, NaN
+  bool backward = false;         // bwd=1
+  std::string statistic{};       // stats=NAME: that statistic alone, and its
+                                 //      gradient; otherwise all
+  double magnitude = 1;          // scale=X: of q's components
+  std::uint32_t seed = 1;        // seed=N
+
+  // Returns the number of sequences of keys, each with `keys` or fewer.
+  [[nodiscard]] std::int64_t key_batches() const { return sequences > 0 ? sequences : batch; }
 
   bool operator==(const Problem&) const = default;
 };

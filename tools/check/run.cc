@@ -85,6 +85,7 @@ ForwardResult run_forward(const Data& data, const AttentionOptions& options) {
       result, out.statistics);
   attention_forward(data.input(), options, out);
   result.output = output.floats();
+  if (p.sequences > 0) return result;  // received() takes one sequence at a time
   result.received.resize(static_cast<std::size_t>(p.batch * p.heads * p.keys));
   const std::array<std::int64_t, 3> of_rows = {p.batch, p.heads, p.queries};
   received(data.input(), options,

@@ -11,5 +11,6 @@ TENSOR_AXES: dict[str, list[str]] = AXES | {
     **dict.fromkeys(("lse", "weights", "keys", "by_score", "by_bias"), _ROWS),
     **dict.fromkeys(("block_table", "seqused_k"), ["batch"]),
     "d_sinks": ["heads"],
+    "cu_seq_q": [],
 }
 """First axes of arguments and results by name."""

@@ -1,4 +1,4 @@
-"""The cache of a decode step: numbers or 8-bit codes, in pages or contiguous."""
+"""The cache of decode steps and of packed queries: numbers or 8-bit codes, in pages or contiguous."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from isentrope._core.library import refuse_arguments
 
 @dataclass
 class Cache:
-    """Cache arguments of `decode`, after the checks that the library cannot make."""
+    """Cache arguments of `decode` and `varlen_attention`, after the checks that the library cannot make."""
 
     q: Tensor
     k: Tensor
@@ -22,6 +22,10 @@ class Cache:
     seqused_k: Tensor | None
     k_scale: Tensor | None
     v_scale: Tensor | None
+    cu_seq_q: Tensor | None = None
+
+    def starts(self) -> Tensor | None:
+        return None if self.cu_seq_q is None else integers("cu_seq_q", self.cu_seq_q, self.q, self.k)
 
     def pages(self) -> Tensor:
         if self.block_table is None:
@@ -33,8 +37,8 @@ class Cache:
         if self.seqused_k is not None:
             return integers("seqused_k", self.seqused_k, self.q, self.k)
         self._check_shapes()
-        pages = 1 if self.block_table is None else self.block_table.shape[1]
-        return self.q.new_full(self.q.shape[:1], pages * self.k.shape[2], dtype=torch.int64)
+        sequences, pages = (self.q.shape[0], 1) if self.block_table is None else self.block_table.shape
+        return self.q.new_full((sequences,), pages * self.k.shape[2], dtype=torch.int64)
 
     def _check_shapes(self) -> None:
         refuse_arguments([("q", self.q), ("k", self.k)])
@@ -44,13 +48,13 @@ class Cache:
         """Returns the scales of codes; empty for a cache of numbers."""
         if self.k_scale is None and self.v_scale is None:
             if self.k.dtype is torch.int8:
-                raise ValueError("[decode] k_scale and v_scale must be given for int8 caches; got none: isentrope.quantize returns them")
+                raise ValueError("[attention] k_scale and v_scale must be given for int8 caches; got none: isentrope.quantize returns them")
             return ()
         for name, scale in (("k_scale", self.k_scale), ("v_scale", self.v_scale)):
             if not isinstance(scale, Tensor) or scale.dtype is not torch.float32:
-                raise TypeError(f"[decode] {name} must be a float32 tensor; got {kind(scale)}")
+                raise TypeError(f"[attention] {name} must be a float32 tensor; got {kind(scale)}")
             on_device_of(self.q, name, scale)
             refuse_arguments([(name, scale)])
         if not (self.q.is_cpu or self.q.is_meta):
-            raise NotImplementedError(f"[decode] int8 caches must be on the CPU; got {self.q.device}: pass bfloat16 or float16 there")
+            raise NotImplementedError(f"[attention] int8 caches must be on the CPU; got {self.q.device}: pass bfloat16 or float16 there")
         return self.k_scale, self.v_scale

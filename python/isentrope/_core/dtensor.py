@@ -15,7 +15,7 @@ from isentrope._core.library import CHECKED, OPS, SUPPORT
 KEEP = Replicate()
 Places = dict[str, Any]
 """By name, of every tensor that the schemas have."""
-_TENSORS = (*Call._fields[:TENSORS], "output", "d_output", "statistics", "d_statistics", "block_table", "seqused_k")
+_TENSORS = (*Call._fields[:TENSORS], "output", "d_output", "statistics", "d_statistics", "block_table", "seqused_k", "cu_seq_q")
 
 
 def _placements_along(axis: str) -> Places:
@@ -39,6 +39,8 @@ def _ways(arguments: dict[str, Any], by_batch: Places) -> list[Places]:
     """Returns the possible placements. Dropout allows no shards, because its mask counts all batches and heads."""
     if arguments["dropout_p"] > 0:
         return [WHOLE]
+    if arguments.get("cu_seq_q") is not None:  # packed queries are one batch
+        by_batch = WHOLE
     return [WHOLE, by_batch] + [BY_HEAD] * _can_shard_heads(arguments)
 
 

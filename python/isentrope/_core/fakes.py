@@ -51,6 +51,11 @@ def _(rows: Tensor, groups: Any) -> tuple[Tensor, Tensor]:
     return codes, torch.empty((*rows.shape[:3], groups), dtype=torch.float32, device=rows.device)
 
 
+@torch.library.register_fake("isentrope::write_cache")
+def _(k: Tensor, *args: Any) -> None:
+    pass
+
+
 @torch.library.register_fake("isentrope::row_lengths")
 def _(q: Tensor, *args: Any) -> Tensor:
     return q.new_empty(q.shape[:3], dtype=torch.int64)

@@ -63,7 +63,7 @@ def checked(operator: Any, context: Any = nullcontext, names: Iterable[str] = ()
 
 
 _NAMES = (
-    "attention", "attention_backward", "decode", "decode_codes", "received", "received_paged", "weights_at", "weights_at_paged", "quantize", "row_lengths", "keys_seen", "check_call", "model_scale", "rule_text",
+    "attention", "attention_backward", "decode", "decode_codes", "received", "received_paged", "weights_at", "weights_at_paged", "quantize", "write_cache", "row_lengths", "keys_seen", "check_call", "model_scale", "rule_text",
     "rule_lambda", "rule_to_json", "rule_from_json", "rule_heads", "rule_of_heads", "rule_reads_length",
     "rule_reads_position", "rule_table",
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """Batching of the operators, for torch.func.vmap.
 
 A mapped axis becomes a part of the batch. Sinks and their gradients have no batch, so if they differ between samples it
-becomes a part of the heads. The remaining calls are a loop: those with dropout, whose mask counts batches and heads, and
-those whose documents, page caches or compiled numbers differ between samples.
+becomes a part of the heads. The remaining calls are a loop: those with dropout, whose mask counts batches and heads, or
+packed queries, and those whose documents, page caches or compiled numbers differ between samples.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _axis_for(arguments: dict[str, Any], mapped: list[str]) -> str | None:
     """Returns the axis that the mapped ones become a part of; None if there is none."""
     paged = "block_table" in arguments
     axes = {name: [] if paged and name in _CACHE else _AXES.get(name, []) for name in mapped}
-    if arguments.get("dropout_p", 0) > 0:
+    if arguments.get("dropout_p", 0) > 0 or arguments.get("cu_seq_q") is not None:
         return None
     if all("batch" in x for x in axes.values()) and not arguments.get("wants_sinks", False):
         return "batch"

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 from torch import Tensor
 
+from isentrope import caches as _caches
 from isentrope import functions as _functions
 from isentrope.gpu import operators as _operators
 from isentrope.gpu.kernels.tile import INTERPRETED as _INTERPRETED
@@ -29,7 +30,7 @@ def _by_kernels(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def run(*args: Any, **options: Any) -> Any:
-        q = args[0] if args else options.get("q")
+        q = args[0] if args else options.get("q", options.get("k"))
         if isinstance(q, Tensor) and q.is_cpu and not _INTERPRETED.value:
             raise ValueError(
                 f"[{function.__name__}] q must be on a CUDA or XPU device, or TRITON_INTERPRET=1 be set; got {q.device}"
@@ -43,5 +44,6 @@ attention = _by_kernels(_functions.attention)
 attention_rows = _by_kernels(_functions.attention_rows)
 varlen_attention = _by_kernels(_functions.varlen_attention)
 decode = _by_kernels(_functions.decode)
+write_cache = _by_kernels(_caches.write_cache)
 
-__all__ = ["attention", "attention_rows", "decode", "varlen_attention"]
+__all__ = ["attention", "attention_rows", "decode", "varlen_attention", "write_cache"]

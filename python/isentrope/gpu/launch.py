@@ -91,22 +91,24 @@ def _attention_backward(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[T
 
 def decode(*arguments: Any) -> tuple[Tensor, ...]:
     """Implements isentrope::decode."""
-    *shared, table, used, wanted = arguments
-    for name, tensor, rank in (("block_table", table, 2), ("seqused_k", used, 1)):
-        if tensor.dim() != rank:
-            raise ValueError(f"[decode] {name} must have {rank} dimensions; got {tensor.dim()}")
+    *shared, table, used, starts, wanted = arguments
+    for name, tensor, rank in (("block_table", table, 2), ("seqused_k", used, 1), ("cu_seq_q", starts, 1)):
+        if tensor is not None and tensor.dim() != rank:
+            raise ValueError(f"[attention] {name} must have {rank} dimensions; got {tensor.dim()}")
     if table.dtype != torch.int32:
         # A larger number is invalid too, and must not wrap around to a valid page.
         table = table.clamp(-1, torch.iinfo(torch.int32).max).int()
-    return prepared.run(_decode, (*shared[:TENSORS], table.contiguous(), used.contiguous()), (*shared[TENSORS:], wanted))
+    starts = None if starts is None else starts.contiguous()
+    return prepared.run(_decode, (*shared[:TENSORS], table.contiguous(), used.contiguous(), starts), (*shared[TENSORS:], wanted))
 
 
 def _decode(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
-    (*shared, table, used), (*numbers, wanted) = tensors, numbers
-    call = Operands((*shared, *numbers), table, steps)
-    if len(used) != call.batch or len(table) != call.batch:
+    (*shared, table, used, starts), (*numbers, wanted) = tensors, numbers
+    call = Operands((*shared, *numbers), table, steps, starts)
+    sequences = call.batch if starts is None else len(table)
+    if len(used) != sequences or len(table) != sequences:
         raise ValueError(
-            f"[decode] block_table and seqused_k must have a row for each of the {call.batch} sequences; got "
+            f"[attention] block_table and seqused_k must have a row for each of the {sequences} sequences; got "
             f"{len(table)} and {len(used)}"
         )
     call.check()

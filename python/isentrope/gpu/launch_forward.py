@@ -31,6 +31,8 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     measured = results["WANTED"].DISTANCE >= 0 and shape.CHAINED == PAIRS.value and not shape.ONE_LOOP
     shape = shape._replace(OWN_LAST=measured and decisions.own_is_last)
     blocks = call.batch * decisions.lanes * blocks_of(decisions.length, shape.ROWS)
+    if call.starts is not None:  # each sequence has a block that is not full
+        blocks = decisions.lanes * (decisions.length // shape.ROWS + call.sequences)
     splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.OCCUPANCY)
     place = slice_of("lambda_", wanted)
     rows = resolve_rows(call, shape.ROWS, used, to_lambda=statistics[place] if place >= 0 else None)
@@ -45,7 +47,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     call.steps.launch(forward_kernel, (blocks, 1, splits), (
         call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
         some(call.attn_mask, rows.begins), some(call.bias, rows.scales), some(call.table, rows.begins),
-        states, sums, wrong, *descriptors(call, shape), *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
+        states, sums, wrong, *descriptors(call, shape), call.starts, *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
         *strides(call.attn_mask), *strides(call.bias),
         call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
         0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
@@ -54,7 +56,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
     if splits > 1:
         count, merged = merging(shape.ROWS, shape.COLUMNS)
         call.steps.launch(merge_kernel, (blocks, blocks_of(min(shape.ROWS, decisions.length), count), 1), (
-            states, sums, output, statistics, support, sink, *output.stride(),
+            states, sums, output, statistics, support, sink, call.starts, *output.stride(),
             call.heads, call.kv_heads, call.queries, call.value_dim, splits, dropout(call)[2],
         ), {
             **results, "PACKED": decisions.packed, "ROWS": shape.ROWS, "COLUMNS": shape.COLUMNS, "EVEN_COLUMNS": shape.EVEN_COLUMNS,

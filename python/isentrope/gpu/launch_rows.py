@@ -64,8 +64,8 @@ def resolve_rows(
         rows.begins, rows.ends, rows.own_keys, scales, rows.tiles, some(to_lambda, scales), some(lengths, integers),
         some(lambda_, scales), *strides(lambda_, 3),
         some(mask, integers), *strides(mask),
-        0 if call.cu_seqlens_q is None else len(call.cu_seqlens_q) - 1,
-        some(used, integers), visible, visible.shape[-1], position, tables.position_first if tables else 0, position.shape[-1],
+        call.sequences if call.cu_seqlens_q is None else len(call.cu_seqlens_q) - 1,
+        some(used, integers), call.starts, visible, visible.shape[-1], position, tables.position_first if tables else 0, position.shape[-1],
         total, total.shape[-1], tables.heads if tables else 1,
         batches, heads, call.queries, call.keys, *_mask_arguments(call.masks, integers),
     ), constants)  # fmt: skip

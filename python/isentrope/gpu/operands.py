@@ -48,8 +48,11 @@ class Operands:
     k: Tensor
     v: Tensor
 
-    def __init__(self, arguments: Sequence[Any], table: Tensor | None = None, steps: Steps | None = None) -> None:
-        self.steps = steps or Steps()
+    def __init__(
+        self, arguments: Sequence[Any], table: Tensor | None = None, steps: Steps | None = None, starts: Tensor | None = None
+    ) -> None:
+        """table, starts: page table and beginnings of packed queries, of a paged cache."""
+        self.steps, self.starts = steps or Steps(), starts
         self.__dict__.update(zip(_NAMES, arguments, strict=True))
         for name in _LISTS:
             # Another rank is refused by the check, and its copy might not fit in memory.
@@ -64,6 +67,7 @@ class Operands:
         self.masks, self.table = Masks.of(self), table
         check_ranks(q=self.q, k=self.k, v=self.v)
         self.batch, self.heads, self.queries, self.dim = self.q.shape
+        self.sequences = 0 if starts is None else len(starts) - 1
         self.kv_heads, self.value_dim = self.k.shape[1], self.v.shape[3]
         self.keys = self.k.shape[2] if table is None else table.shape[1] * self.k.shape[2]
 
@@ -95,7 +99,7 @@ class Operands:
                     raise ValueError(f"[attention] {name} must be on {device}, as q does; got {x.device}")
                 x = x.dtype, x.shape
             like.append(x)
-        _validate(tuple(like), None if self.table is None else tuple(self.table.shape))
+        _validate(tuple(like), None if self.table is None else tuple(self.table.shape), self.starts is not None and len(self.starts))
         if self.queries >= 1 << 31 or self.keys >= 1 << 31:
             raise ValueError(f"[attention] queries and keys must be below 2^31 on this device; got {self.queries} and {self.keys}")
 
@@ -106,7 +110,7 @@ def _element(dtype: torch.dtype) -> Tensor:
 
 
 @lru_cache(4096)
-def _validate(like: tuple, table: tuple | None) -> None:
+def _validate(like: tuple, table: tuple | None, packed: int) -> None:
     # Placeholders of the same shapes and types that take no memory.
     arguments = dict(zip(_NAMES, (_element(x[0]).expand(x[1]) if isinstance(x, tuple) else x for x in like)))
     for name, side in zip(_STARTS, "qk"):
@@ -114,7 +118,8 @@ def _validate(like: tuple, table: tuple | None) -> None:
         if starts is not None and starts.dim() == 1 and len(starts) > 0:
             arguments[name] = torch.zeros(len(starts), dtype=starts.dtype)
             arguments[name][-1] = arguments[side].shape[2] * (len(starts) > 1)
-    CHECKED.check_call(*arguments.values(), None if table is None else torch.zeros(table, dtype=torch.int32))
+    pages = None if table is None else torch.zeros(table, dtype=torch.int32)
+    CHECKED.check_call(*arguments.values(), pages, torch.zeros(packed, dtype=torch.int64) if packed else None)
     for name, wide in (("q", arguments["q"]), ("v", arguments["v"])):
         if wide.shape[3] > LARGEST_DIM:
             raise ValueError(

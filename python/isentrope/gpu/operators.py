@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isentrope.gpu import launch
+from isentrope.gpu import launch, launch_write
 
 
 def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,6 +34,7 @@ _IMPLEMENTATIONS = {
     "attention_backward.plain": on_its_device(launch.attention_backward_plain),
     "decode": on_its_device(launch.decode),
     "row_lengths": on_its_device(launch.row_lengths),
+    "write_cache": on_its_device(launch_write.write_cache),
 }
 # Kept alive, because their registrations end with them.
 _LIBRARIES: list[torch.library.Library] = []

@@ -15,7 +15,7 @@ from isentrope._core.libraries import path_of
 from isentrope._core.library import AXES, STATISTICS
 from isentrope._core.masks import Masks
 from isentrope._core.options import KNOWN
-from isentrope.functions import decode
+from isentrope.functions import decode, varlen_attention
 from isentrope.statistics import Statistics
 
 _TYPES = {
@@ -63,6 +63,12 @@ def _call(name: str, *arguments: Any) -> Any:
     if _LIBRARY is None:
         _LIBRARY = _library()
     return getattr(_LIBRARY, f"isentrope_check_{name}")(*arguments)
+
+
+def _with_batch(result: tuple[Tensor, Statistics]) -> tuple[Tensor, Statistics]:
+    """Returns results of packed queries as [1, heads, queries, ...]."""
+    output, statistics = result
+    return output.transpose(0, 1)[None], Statistics(*(None if x is None else x[None] for x in statistics))
 
 
 class Problem:
@@ -119,11 +125,16 @@ class Problem:
         wanted = [name for name in Statistics._fields if name.rstrip("_") == statistic] or True
         rule, table = _call("rule", self._handle).decode(), other("block_table")
         if table is not None:
-            used = torch.full((q.shape[0],), self.number("keys"), device=device)
             options = {name: getattr(masks, name) for name in KNOWN["decode"].intersection(Masks._fields)}
             options |= {"causal": _CAUSAL[masks.causal], "window_size": (masks.window_left, masks.window_right)}
             options |= {"soft_cap": soft_cap, "sinks": other("sinks")}
-            self._put_forward(decode(q, k, v, table, used, rule=rule, return_stats=wanted, **options))
+            options |= {"rule": rule, "return_stats": wanted}
+            if self.tensor("cu_seq_q") is not None:
+                options |= {"block_table": table, "seqused_k": other("seqused_k")}
+                self._put_forward(_with_batch(varlen_attention(q[0].transpose(0, 1), k, v, other("cu_seq_q"), **options)))
+                return
+            used = torch.full((q.shape[0],), self.number("keys"), device=device)
+            self._put_forward(decode(q, k, v, table, used, **options))
             return
         leaves = {"dq": q, "dk": k, "dv": v, "d_bias": other("bias"), "d_lambda": other("lambda"), "d_sinks": other("sinks")}
         backward = self.number("backward") == 1

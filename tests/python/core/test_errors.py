@@ -137,11 +137,55 @@ def test_varlen_attention_names_the_argument(changed, error, message):
 @pytest.mark.parametrize(
     "changed, error, message",
     [
+        ({"cu_seq_k": CU_K}, ValueError, "cu_seq_k must be None with block_table; got int64 \\[3\\]"),
+        ({"cu_seq_q": torch.tensor([0, 6, 5])}, ValueError, "cu_seq_q must never decrease; got 6 before 5"),
+        ({"cu_seq_q": torch.tensor([0, 5])}, ValueError, "cu_seq_q must have shape \\[3\\]; got \\[2\\]"),
+        ({"cu_seq_q": [0, 2, 5]}, TypeError, "cu_seq_q must be an int32 or int64 tensor; got list"),
+        ({"seqused_k": torch.tensor([8, 3])}, ValueError, "seqused_k must be at least 0 and at most 7, .*; got 8"),
+        ({"block_table": torch.tensor([[0], [9]])}, ValueError, "block_table must hold page numbers below 2; got 9"),
+        ({"prefix_keys": torch.tensor([1])}, ValueError, "prefix_keys must have shape \\[2\\]; got \\[1\\]"),
+        ({"dropout_p": 0.5}, ValueError, "dropout_p must be 0 with seqused_k and with cu_seq_q; got 0.5"),
+        ({"q": PACKED[0].clone().requires_grad_()}, ValueError, "must not require gradients"),
+    ],
+)
+def test_varlen_attention_over_a_cache_names_the_argument(changed, error, message):
+    arguments = {"q": PACKED[0], "k": K, "v": V, "cu_seq_q": CU_Q, "block_table": torch.tensor([[0], [1]]),
+                 "seqused_k": torch.tensor([5, 7])} | changed  # fmt: skip
+    with pytest.raises(error, match=rf"\[varlen_attention\] .*{message}"):
+        isentrope.varlen_attention(**arguments)
+
+
+def test_varlen_attention_needs_a_table_for_a_cache():
+    with pytest.raises(ValueError, match=r"\[varlen_attention\] seqused_k must be None without block_table; got int64 \[2\]"):
+        isentrope.varlen_attention(*PACKED, CU_Q, CU_K, seqused_k=torch.tensor([5, 7]))
+
+
+@pytest.mark.parametrize(
+    "changed, error, message",
+    [
+        ({"k": K}, ValueError, "k must be a tensor of 3 dimensions; got float32"),
+        ({"k_cache": PACKED[0]}, ValueError, "k_cache must be a tensor of 4 dimensions; got float32"),
+        ({"slot_mapping": [0]}, TypeError, "slot_mapping must be an int32 or int64 tensor; got list"),
+        ({"slot_mapping": torch.tensor([0, 14])}, ValueError, "slot_mapping must hold slots of the 2 pages of 7 keys; got 14"),
+        ({"slot_mapping": torch.tensor([0])}, ValueError, "slot_mapping must have shape \\[2\\]; got \\[1\\]"),
+        ({"v_cache": K.half()}, ValueError, "v_cache must be f32, as k is; got f16"),
+    ],
+)
+def test_write_cache_names_the_argument(changed, error, message):
+    new = torch.zeros(2, K.shape[1], K.shape[3])
+    arguments = {"k": new, "v": new, "k_cache": K.clone(), "v_cache": K.clone(), "slot_mapping": torch.tensor([0, 3])} | changed
+    with pytest.raises(error, match=rf"\[write_cache\] {message}"):
+        isentrope.write_cache(**arguments)
+
+
+@pytest.mark.parametrize(
+    "changed, error, message",
+    [
         ({"block_table": torch.tensor([[0]])}, ValueError, "must have a row for each of the 2 sequences; got 1 and 2"),
         ({"block_table": torch.tensor([[0], [9]])}, ValueError, "block_table must hold page numbers below 2; got 9"),
         ({"block_table": torch.tensor([[1 << 32], [1]])}, ValueError, "block_table must hold page numbers below 2; got 4294967296"),
         ({"block_table": torch.tensor([[-(1 << 32)], [1]])}, ValueError, "block_table must hold page numbers below 2; got -4294967296"),
-        ({"seqused_k": torch.tensor([8, 3])}, ValueError, r"seqused_k must be at least 0 and fit the pages that block_table has for a sequence \(1, of 7 keys each\); got 8"),
+        ({"seqused_k": torch.tensor([8, 3])}, ValueError, "seqused_k must be at least 0 and at most 7, the keys that a sequence has pages for; got 8"),
         ({"seqused_k": torch.tensor([5, -1])}, ValueError, "seqused_k must be .*; got -1"),
         ({"seqused_k": torch.tensor([1 << 62, 3])}, ValueError, "seqused_k must be .*; got 4611686018427387904"),
         ({"prefix_keys": torch.tensor([1])}, ValueError, "prefix_keys must have shape \\[2\\]; got \\[1\\]"),

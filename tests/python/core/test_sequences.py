@@ -47,6 +47,97 @@ def test_jagged_tensors_are_documents():
     assert torch.equal(s.entropy.values(), t.entropy)
 
 
+def a_cache(dtype=torch.float32):
+    """A decode step, a chunk, a sequence without queries, a whole prompt, and one without keys."""
+    queries, used = [1, 9, 0, 30, 2], torch.tensor([40, 33, 20, 30, 0])
+    starts = torch.tensor([0, *queries]).cumsum(0).int()
+    q = torch.randn(int(starts[-1]), 4, 16, dtype=dtype)
+    k_cache, v_cache = torch.randn(20, 2, 8, 16, dtype=dtype), torch.randn(20, 2, 8, 24, dtype=dtype)
+    table = torch.randperm(20)[:25 - 5].view(4, 5)
+    table = torch.cat([table, table[:1]])
+    return q, k_cache, v_cache, starts, table, used
+
+
+@pytest.mark.parametrize("options", [
+    {"causal": True}, {"causal": True, "window_size": (7, 0)}, {}, {"window_size": (6, 2)}, {"soft_cap": 2.0},
+    {"causal": True, "sinks": torch.randn(4)}, {"causal": True, "prefix_keys": 12},
+    {"causal": True, "prefix_keys": torch.tensor([3, 20, 1, 9, 2])}, {"causal": True, "chunk_size": 8}, {"dilation": 3},
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_packed_queries_over_a_cache_are_each_a_decode_step(options, dtype):
+    q, k_cache, v_cache, starts, table, used = a_cache(dtype)
+    output, s = isentrope.varlen_attention(
+        q, k_cache, v_cache, starts, block_table=table, seqused_k=used, rule=RULE, return_stats=True, **options
+    )
+    assert output.shape == (42, 4, 24) and s.entropy.shape == (4, 42)
+    for i, (a, b) in enumerate(zip(starts[:-1], starts[1:])):
+        own = dict(options)
+        if isinstance(own.get("prefix_keys"), torch.Tensor):
+            own["prefix_keys"] = own["prefix_keys"][i : i + 1]
+        want, t = isentrope.decode(
+            q[a:b].transpose(0, 1)[None], k_cache, v_cache, table[i : i + 1], used[i : i + 1], rule=RULE, return_stats=True,
+            **{"causal": False, **own},
+        )  # fmt: skip
+        assert torch.equal(output[a:b], want[0].transpose(0, 1))
+        for got, expected in zip(s, t):
+            assert torch.equal(got[:, a:b], expected[0])
+
+
+def test_packed_queries_see_what_a_plain_call_of_their_sequence_sees():
+    q, k_cache, v_cache, starts, table, used = a_cache()
+    output, s = isentrope.varlen_attention(q, k_cache, v_cache, starts, block_table=table, seqused_k=used, causal=True, rule=RULE,
+                                           return_stats=True)  # fmt: skip
+    for i, (a, b) in enumerate(zip(starts[:-1], starts[1:])):
+        k, v = (x[table[i]].transpose(0, 1).flatten(1, 2)[None, :, : used[i]] for x in (k_cache, v_cache))
+        want, t = isentrope.attention(q[a:b].transpose(0, 1)[None], k, v, causal=True, rule=RULE, return_stats=True)
+        torch.testing.assert_close(output[a:b], want[0].transpose(0, 1))
+        torch.testing.assert_close(s.entropy[:, a:b], t.entropy[0])
+        assert torch.equal(s.support[:, a:b], t.support[0])
+
+
+def test_packed_queries_have_a_cache_in_8_bits():
+    q, k_cache, v_cache, starts, table, used = a_cache()
+    codes = [isentrope.quantize(x) for x in (k_cache, v_cache)]
+    (k8, k_scale), (v8, v_scale) = codes
+    options = {"block_table": table, "seqused_k": used, "causal": True}
+    got = isentrope.varlen_attention(q, k8, v8, starts, k_scale=k_scale, v_scale=v_scale, **options)
+    want = isentrope.varlen_attention(q, *(c * s for c, s in codes), starts, **options)
+    torch.testing.assert_close(got, want)
+
+
+def test_no_sequences_are_an_empty_call():
+    q, k_cache, v_cache, *_ = a_cache()
+    none = torch.zeros(0, dtype=torch.int64)
+    output = isentrope.varlen_attention(q[:0], k_cache, v_cache, torch.tensor([0]), block_table=none.view(0, 3), seqused_k=none)
+    assert output.shape == (0, 4, 24)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_new_keys_and_values_are_written_by_slot(dtype):
+    k_cache, v_cache = torch.zeros(4, 2, 8, 16, dtype=dtype), torch.zeros(4, 8, 2, 24, dtype=dtype).transpose(1, 2)
+    k, v = torch.randn(5, 2, 16, dtype=dtype), torch.randn(5, 2, 24, dtype=dtype, requires_grad=True)
+    slots = torch.tensor([30, -1, 8, 9, 0], dtype=torch.int32)
+    want = [torch.zeros(4, 8, 2, 16, dtype=dtype), torch.zeros(4, 8, 2, 24, dtype=dtype)]
+    for cache, new in zip(want, (k, v)):
+        cache.flatten(0, 1)[[30, 8, 9, 0]] = new.detach()[[0, 2, 3, 4]]
+    assert isentrope.write_cache(k, v, k_cache, v_cache, slots) is None
+    assert torch.equal(k_cache.transpose(1, 2), want[0]) and torch.equal(v_cache.transpose(1, 2), want[1])
+
+
+def test_a_compiled_step_writes_the_cache_it_reads():
+    q, k_cache, v_cache, starts, table, used = a_cache()
+    k, v, slots = torch.randn(2, 2, 16), torch.randn(2, 2, 24), torch.stack([table[0, 4] * 8 + 7, table[1, 4] * 8])
+
+    def step(k_cache, v_cache):
+        isentrope.write_cache(k, v, k_cache, v_cache, slots)
+        return isentrope.varlen_attention(q, k_cache, v_cache, starts, block_table=table, seqused_k=used, causal=True)
+
+    caches = k_cache.clone(), v_cache.clone()
+    want = step(k_cache, v_cache)
+    assert torch.equal(torch.compile(step, backend="aot_eager", fullgraph=True)(*caches), want)
+    assert torch.equal(caches[0], k_cache) and torch.equal(caches[1], v_cache)
+
+
 def test_a_decode_step_reads_no_data_of_fake_tensors():
     q, cache = torch.randn(2, 4, 1, 8), torch.randn(2, 2, 7, 8)
     call = q, cache, cache, torch.tensor([[0], [1]]), torch.tensor([5, 7])

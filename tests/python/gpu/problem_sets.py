@@ -19,7 +19,8 @@ def backward(seed: int, count: int, work: int) -> Iterator[Problem]:
 
 
 def decode(seed: int, count: int, work: int) -> Iterator[Problem]:
-    """Yields them as steps over a paged cache: causal masks and windows only, and pages of 1 to 40 keys."""
+    """Yields them as steps over a paged cache: causal masks and windows only, and pages of 1 to 40 keys. The queries of a
+    batch of 1 are those of three sequences."""
     return _first(count, (_paged(Problem.generated(seed, i, work).line, i) for i in _forever()))
 
 
@@ -60,7 +61,8 @@ def _paged(line: str, index: int) -> Problem | None:
     extents = [int(x.split(":")[0]) for x in next(f for f in words if f.startswith("shape="))[6:].split("x")]
     if 0 in extents:
         return None
-    return Problem.of_line(" ".join([*words, f"pages={1 + index * 7 % 40}"]))
+    packed = ["sequences=3"] * (extents[0] == 1)
+    return Problem.of_line(" ".join([*words, f"pages={1 + index * 7 % 40}", *packed]))
 
 
 def failures(problems: Iterator[Problem]) -> tuple[int, list[str]]:

@@ -9,7 +9,7 @@ from variants import Variant
 
 from isentrope._core.call import call_of
 from isentrope._core.library import BITS, LSE
-from isentrope.gpu import launch, plan, tile_table
+from isentrope.gpu import launch, launch_write, plan, tile_table
 from src.gpu.compiling import TARGETS, binary, compiled, launches, ttgir
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -156,6 +156,22 @@ def test_rows_of_lengths_alone_and_of_given_lambda():
         launch.attention(*call_of(q, q, q, lambda_=torch.empty(4, 8, 64)), 0)
     kernels = [compiled(one, TARGETS["sm_90"]) for one in recorded if one.name == "rows"]
     assert len(kernels) == 2 and all(kernel.spilled == 0 for kernel in kernels)
+
+
+def test_packed_queries_and_writes_of_a_cache_compile():
+    """Short sequences whose keys are in one share each, and one whose keys are split."""
+    with launches(TARGETS["sm_90"]) as recorded:
+        for sequences, pages in ((512, 4), (1, 512)):
+            q = torch.empty(1, 64, dtype=torch.bfloat16).expand(1, 32, 600, 64)
+            cache = torch.empty(16, 64, dtype=torch.bfloat16).expand(1024, 8, 16, 64)
+            table, used = torch.zeros(sequences, pages, dtype=torch.int32), torch.zeros(sequences, dtype=torch.int64)
+            starts = torch.zeros(sequences + 1, dtype=torch.int64)
+            q = q if sequences > 1 else q[:, :, :1]
+            launch.decode(*call_of(q, cache, cache, causal=True), table, used, starts, LSE | BITS["entropy"])
+        launch_write.write_cache(cache[:1], cache[:1], cache, cache, used.expand(16))
+    kernels = [(one.name, compiled(one, TARGETS["sm_90"])) for one in recorded]
+    assert {name.removesuffix("_repair") for name, _ in kernels} == {"rows", "forward", "merge", "write"}
+    assert not [(name, kernel.spilled) for name, kernel in kernels if kernel.spilled > MEASURED_SPILLS]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)

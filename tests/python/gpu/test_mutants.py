@@ -62,10 +62,16 @@ MUTANTS = {
         "merge.py", "its_sums * take[:, :, None]", "its_sums", "shape=1x1x1x300x16 scale=10",
     ),
     "reads_every_sequence_from_the_first_ones_pages": (
-        "block.py", "table += place.batch * stride_table", "table += 0", "shape=2x2:1x3x70x16 pages=7",
+        "block.py", "table += place.sequence * stride_table", "table += 0", "shape=2x2:1x3x70x16 pages=7",
+    ),
+    "begins_blocks_of_packed_queries_too_early": (
+        "block.py", "* group // ROWS + middle <= block", "* group // ROWS <= block", "shape=1x4:2x20x70x16 pages=7 sequences=3",
+    ),
+    "aligns_packed_queries_with_the_whole_call": (
+        "rows.py", "own_query = query - tl.load(starts + sequence)", "own_query = query", "shape=1x2x20x70x16 pages=7 sequences=3 mask=causal:bottom_right",
     ),
     "maps_query_heads_to_the_wrong_key_heads": (
-        "block.py", "(own // group).to(tl.int64), batches, heads", "(own % kv_heads).to(tl.int64), batches, heads", "shape=1x4:2x40x33x16",
+        "block.py", "(own // group).to(tl.int64), batch, batches, heads", "(own % kv_heads).to(tl.int64), batch, batches, heads", "shape=1x4:2x40x33x16",
     ),
     "turns_the_sink_round": ("results.py", "tl.exp(sink - lse)", "tl.exp(lse - sink)", "shape=1x2x20x20x16 sink=1"),
     "takes_the_lift_of_f16_from_the_logarithm": (

@@ -81,6 +81,14 @@ constexpr const char* kCacheLines[] = {
     "shape=1x2x5x300x16 pages=7 mask=window=90:0,dilation=4",
     "shape=2x8:2x2x5000x16 pages=64 mask=causal:bottom_right",
     "dt=f16 shape=1x2x7x100x8 pages=7 mask=window=30:30",
+    "shape=1x4:2x9x300x32 pages=16 sequences=4 mask=causal:bottom_right "
+    "rule=entropy_invariant(base=64)",
+    "shape=1x4:2x130x200x16 pages=7 sequences=5 mask=causal:bottom_right,window=60:0 sink=1",
+    "dt=bf16 shape=1x8:2x70x5000x16 pages=64 sequences=3 mask=causal:bottom_right",
+    "dt=f16 shape=1x2x90x77x8:24 pages=9 sequences=6 bias=1 admitted=1 cap=5 "
+    "rule=logn(train_len=16)",
+    "shape=1x2x40x90x16 pages=5 sequences=3 lambda=1 mask=left_padding,right_padding,prefix=20",
+    "shape=1x4:2x20x333x32 cache=16 pages=8 sequences=4 mask=chunk=48,dilation=3",
     "dt=bf16 shape=2x8:2x1x700x64 cache=32 mask=right_padding sink=1",
     "dt=bf16 shape=2x4:2x1x4500x32 cache=32 pages=16 mask=right_padding",
     "dt=f16 shape=1x2x3x90x24:40 cache=8 cap=20 bias=1 dropout=0.2",

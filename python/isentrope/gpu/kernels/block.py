@@ -44,14 +44,15 @@ class Cache(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Rows of a query block. They are: which rows exist, their sequence, heads and queries, the key head that they
-    read, and the numbers of sequences, heads and queries."""
+    """Rows of a query block: which exist, their batch, heads and queries, the key head and the sequence that they read.
+    Last are the numbers of batches, heads and queries."""
 
     rows: tl.tensor
     batch: tl.tensor
     head: tl.tensor
     query: tl.tensor
     kv_head: tl.tensor
+    sequence: tl.tensor
     batches: tl.tensor
     heads: tl.tensor
     queries: tl.tensor
@@ -77,10 +78,35 @@ class Resolved(NamedTuple):
 
 
 @triton.jit
+def place_in_sequence(first, heads, kv_heads, queries, starts, COUNT: tl.constexpr, ROWS: tl.constexpr):
+    """Returns COUNT of a program's rows of packed queries: of all heads that share a key head, in one sequence.
+
+    Query blocks of sequence s begin at group * starts[s] // ROWS + s, which leaves room for all blocks of the sequences
+    before. Blocks in excess have no rows. Invalid starts are clamped."""
+    group, blocks = heads // kv_heads, tl.num_programs(0) // kv_heads
+    block, own = blocks - 1 - tl.program_id(0) % blocks, tl.program_id(0) // blocks
+    low, high = block * 0, blocks - group * queries // ROWS
+    while high - low > 1:
+        middle = (low + high) // 2
+        begun = tl.load(starts + middle) * group // ROWS + middle <= block
+        low, high = tl.where(begun, middle, low), tl.where(begun, high, middle)
+    begin = tl.minimum(tl.maximum(tl.load(starts + low), 0), queries).to(tl.int32)
+    count = tl.maximum(tl.minimum(tl.load(starts + low + 1), queries).to(tl.int32) - begin, 0)
+    index = (block - (begin.to(tl.int64) * group // ROWS).to(tl.int32) - low) * ROWS + first + tl.arange(0, COUNT)
+    rows, index = index < group * count, tl.maximum(index, 0)
+    one = tl.maximum(count, 1)
+    zero = (block * 0).to(tl.int64)
+    return Place(rows, zero, own * group + index // one, begin + index % one, own.to(tl.int64), low.to(tl.int64), zero + 1, heads, queries)
+
+
+@triton.jit
 def place_of_rows(
-    first, heads, kv_heads, queries, COUNT: tl.constexpr, ROWS: tl.constexpr, PACKED: tl.constexpr
+    first, heads, kv_heads, queries, starts, COUNT: tl.constexpr, ROWS: tl.constexpr, PACKED: tl.constexpr
 ):  # fmt: skip
-    """Returns COUNT of a program's ROWS rows: of one query head or, packed, of all heads that share a key head."""
+    """Returns COUNT of a program's ROWS rows: of one query head or, packed, of all heads that share a key head. starts:
+    beginnings of packed queries, or None."""
+    if starts is not None:
+        return place_in_sequence(first, heads, kv_heads, queries, starts, COUNT, ROWS)
     group = heads // kv_heads
     own_heads, length = heads, queries
     if PACKED:
@@ -91,9 +117,9 @@ def place_of_rows(
     index = tile * ROWS + first + tl.arange(0, COUNT)
     if PACKED:
         head, query = own * group + index // queries, index % queries
-        return Place(index < length, batch, head, query, own.to(tl.int64), batches, heads, queries)
+        return Place(index < length, batch, head, query, own.to(tl.int64), batch, batches, heads, queries)
     else:
-        return Place(index < length, batch, tl.zeros_like(index) + own, index, (own // group).to(tl.int64), batches, heads, queries)
+        return Place(index < length, batch, tl.zeros_like(index) + own, index, (own // group).to(tl.int64), batch, batches, heads, queries)
 
 
 @triton.jit
@@ -154,7 +180,7 @@ def cache_of_block(
     k += place.kv_head * to_k.head
     v += place.kv_head * to_v.head
     if PAGE > 0:
-        table += place.batch * stride_table
+        table += place.sequence * stride_table
     else:
         k += place.batch * to_k.batch
         v += place.batch * to_v.batch

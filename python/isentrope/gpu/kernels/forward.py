@@ -180,7 +180,7 @@ def are_no_numbers(state, acc, WANTED: tl.constexpr):
                                 "splits", "least", "query_offset", "key_offset"])  # fmt: skip
 def forward_kernel(
     q, k, v, output, statistics, supports, begins, ends, own_keys, scales, sinks, attn_mask, bias, table, states, sums, wrong,
-    k_tiles, v_tiles,
+    k_tiles, v_tiles, starts,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_vb, stride_vh, stride_vn, stride_vd, stride_ob, stride_oh, stride_on, stride_od,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
@@ -193,14 +193,14 @@ def forward_kernel(
     its share of the keys, for merge_kernel. `wrong` int32 [share, batch x head x query block]: set if some sum is
     non-finite, because a row sees a non-finite value, or because 0 times a hidden one or times a logit of -inf is NaN.
     With REPAIR only those programs run again, masking non-finite values; others return at once. None: not recorded.
-    k_tiles, v_tiles: tensor descriptors of k and v, or None."""
+    k_tiles, v_tiles: tensor descriptors of k and v, or None. starts: beginnings of packed queries, or None."""
     program = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
     if REPAIR:
         if tl.load(wrong + program) == 0:
             return
     to_q, to_output = Strides(stride_qb, stride_qh, stride_qn, stride_qd), Strides(stride_ob, stride_oh, stride_on, stride_od)
     to_k, to_v = Strides(stride_kb, stride_kh, stride_kn, stride_kd), Strides(stride_vb, stride_vh, stride_vn, stride_vd)
-    place = place_of_rows(0, heads, kv_heads, queries, SHAPE.ROWS, SHAPE.ROWS, PACKED)
+    place = place_of_rows(0, heads, kv_heads, queries, starts, SHAPE.ROWS, SHAPE.ROWS, PACKED)
     resolved = Resolved(begins, ends, own_keys, scales, scale_batches, scale_heads, queries)
     dropout = dropout_of(seed, least, kept_factor, place.batch, query_offset, key_offset, SHAPE)
     block = load_block(

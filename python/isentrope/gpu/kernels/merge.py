@@ -61,7 +61,7 @@ def merge_shares(
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "splits"])
 def merge_kernel(
-    states, sums, output, statistics, supports, sinks, stride_ob, stride_oh, stride_on, stride_od,
+    states, sums, output, statistics, supports, sinks, starts, stride_ob, stride_oh, stride_on, stride_od,
     heads, kv_heads, queries, value_dim, splits, kept_factor,
     WANTED: tl.constexpr, SINK: tl.constexpr, PACKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     EVEN_COLUMNS: tl.constexpr, COUNT: tl.constexpr, MERGED: tl.constexpr,
@@ -69,7 +69,7 @@ def merge_kernel(
     """Program (query block, COUNT of its rows): computes output and statistics from the sums of all shares of the keys,
     which store_share stored, MERGED shares at a time."""
     first = tl.program_id(1) * COUNT
-    place = place_of_rows(first, heads, kv_heads, queries, COUNT, ROWS, PACKED)
+    place = place_of_rows(first, heads, kv_heads, queries, starts, COUNT, ROWS, PACKED)
     state, support, acc = merge_shares(states, sums, splits, first, place.rows, WANTED, COUNT, MERGED, ROWS, COLUMNS)
     to_output = Strides(stride_ob, stride_oh, stride_on, stride_od)
     results = Results(Matrix(output, stride_on, stride_od, value_dim), to_output, statistics, supports, sinks, kept_factor)

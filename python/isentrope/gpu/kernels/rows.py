@@ -21,20 +21,26 @@ MOST = tl.constexpr(3.4028234663852886e38)
 
 
 @triton.jit
+def document_of(query, starts, documents):
+    """Returns the last document that begins at or before each query; empty ones may begin there too."""
+    low = tl.zeros_like(query)
+    high, width = low + documents, documents
+    while width > 1:
+        middle = (low + high) // 2
+        apart = high - low > 1
+        up = tl.load(starts + middle) <= query
+        low = tl.where(apart & up, middle, low)
+        high = tl.where(apart & (up == 0), middle, high)
+        width = (width + 1) // 2
+    return low
+
+
+@triton.jit
 def span_of(query, cu_seqlens_q, cu_seqlens_k, documents, queries, keys, DOCUMENTS: tl.constexpr):
     """Returns the document of each query, or the whole call: its first query, queries, first key and keys."""
     zero = tl.zeros_like(query)
     if DOCUMENTS:
-        # Finds the last document that begins at or before the query; empty ones may begin there too.
-        low, high = zero, zero + documents
-        width = documents
-        while width > 1:
-            middle = (low + high) // 2
-            apart = high - low > 1
-            up = tl.load(cu_seqlens_q + middle) <= query
-            low = tl.where(apart & up, middle, low)
-            high = tl.where(apart & (up == 0), middle, high)
-            width = (width + 1) // 2
+        low = document_of(query, cu_seqlens_q, documents)
         first_query = tl.load(cu_seqlens_q + low)
         first_key = tl.load(cu_seqlens_k + low)
         first_key = tl.minimum(tl.maximum(first_key, 0), keys)
@@ -202,7 +208,7 @@ def rows_kernel(
     begins, ends, own_keys, scales, tiles, to_lambda, lengths,
     lambda_, stride_lb, stride_lh, stride_lq,
     attn_mask, stride_mb, stride_mh, stride_mq, stride_mk,
-    documents, used,
+    documents, used, starts,
     visible_table, visible_count, position_table, position_first, position_count, total_table, total_count, rule_heads,
     batches, heads, queries, keys,
     key_begin, key_end, prefix_keys, cu_seqlens_q, cu_seqlens_k,
@@ -216,17 +222,22 @@ def rows_kernel(
     queries]: scales f32 [3, ...], lengths int64, and with TO_LAMBDA the statistic lambda f32. The scales are lambda in
     log2 before the soft-cap, the factor after it, and that of the bias in log2. For rows [batches, queries]: begins,
     ends, own_keys int32, and for each tile of ROWS rows tiles int32 [..., 4]: least begin, largest end, largest begin,
-    least end."""
+    least end. starts: beginnings of the packed queries of `documents` sequences, or None."""
     tile, lane, _ = program(tl.cdiv(queries, ROWS))
     batch, head = lane // heads, lane % heads
     index = tile * ROWS + tl.arange(0, ROWS)
     rows = index < queries
     query = tl.minimum(index, queries - 1).to(tl.int64)
+    sequence, own_query, own_queries = batch, query, queries
+    if starts is not None:
+        sequence = document_of(query, starts, documents)
+        own_query = query - tl.load(starts + sequence)
+        own_queries = tl.load(starts + sequence + 1) - tl.load(starts + sequence)
     if USED:
         # Sequences of a cache differ in length, and their queries are the last of each.
-        keys = tl.minimum(tl.maximum(tl.load(used + batch), 0), keys).to(tl.int64)
+        keys = tl.minimum(tl.maximum(tl.load(used + sequence), 0), keys).to(tl.int64)
     begin, end, visible, position, total, own_key = row_view(
-        query, batch, queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
+        own_query, sequence, own_queries, keys, causal, window_left, window_right, query_offset, key_offset, sequence_keys,
         dilation, chunk_size, key_begin, key_end, prefix_keys, cu_seqlens_q, cu_seqlens_k, documents,
         HAS_KEY_BEGIN, HAS_KEY_END, HAS_PREFIX_KEYS, HAS_CU_SEQLENS_Q,
     )  # fmt: skip

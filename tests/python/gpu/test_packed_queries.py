@@ -1,0 +1,60 @@
+"""Packed queries over a paged cache, and writing to it, in the interpreter."""
+
+import pytest
+import torch
+
+import isentrope.gpu
+
+STARTS = [0, 1, 10, 10, 40, 42]
+USED = torch.tensor([40, 33, 20, 30, 0])
+
+
+def a_cache(dtype=torch.float32):
+    torch.manual_seed(0)
+    pages = torch.randn(2, 25, 2, 8, 16).to(dtype)
+    return torch.randn(42, 6, 16).to(dtype), *pages, torch.randperm(25).view(5, 5).int()
+
+
+@pytest.mark.parametrize("options", [
+    {"causal": True}, {"window_size": (6, 2)}, {"causal": True, "sinks": torch.randn(6), "soft_cap": 3.0},
+    {"causal": True, "prefix_keys": torch.tensor([3, 20, 1, 9, 2])},
+])  # fmt: skip
+def test_each_sequence_is_a_decode_step(options):
+    q, k_cache, v_cache, table = a_cache()
+    options |= {"rule": "log_length", "return_stats": True}
+    output, s = isentrope.gpu.varlen_attention(
+        q, k_cache, v_cache, torch.tensor(STARTS), block_table=table, seqused_k=USED, **options
+    )
+    for i, (a, b) in enumerate(zip(STARTS[:-1], STARTS[1:])):
+        if a == b:
+            continue
+        own = {"causal": False} | options
+        if "prefix_keys" in own:
+            own["prefix_keys"] = own["prefix_keys"][i : i + 1]
+        want, t = isentrope.gpu.decode(q[a:b].transpose(0, 1)[None], k_cache, v_cache, table[i : i + 1], USED[i : i + 1], **own)
+        torch.testing.assert_close(output[a:b], want[0].transpose(0, 1))
+        for got, expected in zip(s, t):
+            torch.testing.assert_close(got[:, a:b], expected[0])
+
+
+def test_starts_that_are_no_starts_stay_within_the_call():
+    """A device does not check them."""
+    q, k_cache, v_cache, table = a_cache()
+    for starts in ([-5, 1, 10, 10, 40, 42], [0, 50, 10, 10, 40, 99], [9, 8, 7, 6, 5, 4]):
+        output = isentrope.gpu.varlen_attention(q, k_cache, v_cache, torch.tensor(starts), block_table=table, seqused_k=USED)
+        assert output.shape == q.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_tokens_are_written_to_their_slots(dtype):
+    _, k_cache, v_cache, _ = a_cache(dtype)
+    k, v = torch.randn(2, 4, 2, 16).to(dtype)
+    want = [x.transpose(1, 2).contiguous() for x in (k_cache, v_cache)]
+    for cache, new in zip(want, (k, v)):
+        cache.flatten(0, 1)[[199, 8, 9]] = new[[0, 2, 3]]
+    isentrope.gpu.write_cache(k, v, k_cache, v_cache, torch.tensor([199, -1, 8, 9], dtype=torch.int32))
+    assert torch.equal(k_cache.transpose(1, 2), want[0]) and torch.equal(v_cache.transpose(1, 2), want[1])
+    isentrope.gpu.write_cache(k, v, k_cache, v_cache, torch.tensor([200, 1 << 40, -7, -1]))
+    assert torch.equal(k_cache.transpose(1, 2), want[0])
+    with pytest.raises(ValueError, match=r"\[write_cache\] v must have shape \[1, 2, 4, 16\]; got \[1, 2, 3, 16\]"):
+        isentrope.gpu.write_cache(k, v[:3], k_cache, v_cache, torch.tensor([0, 1, 2, 3]))
