@@ -58,6 +58,8 @@ def train(text: bytes, steps: int) -> list[float]:
 
 
 def main() -> None:
+    if len(sys.argv) != 2 or not dist.is_torchelastic_launched():
+        sys.exit(f"usage: torchrun --nproc-per-node 4 {__file__} TEXT")
     dist.init_process_group("gloo")
     with open(sys.argv[1], "rb") as corpus:
         losses = train(corpus.read(), steps=100)

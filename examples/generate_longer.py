@@ -6,6 +6,8 @@ import transformers
 
 import isentrope.hf
 
+if len(sys.argv) != 4:
+    sys.exit("usage: generate_longer.py MODEL.gguf TEXT CALIBRATION.json")
 model_file, text, calibration = map(Path, sys.argv[1:])
 folder, file = model_file.parent, model_file.name
 tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=file)

@@ -3,6 +3,8 @@ import torch.distributed as dist
 
 from isentrope import attention, distributed
 
+if not dist.is_torchelastic_launched():
+    raise SystemExit(f"usage: torchrun --nproc-per-node 2 {__file__}")
 dist.init_process_group("gloo")  # "nccl" on GPUs
 torch.manual_seed(0)
 q, k, v = (torch.randn(1, 4, 1000, 64) for _ in range(3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
@@ -28,7 +29,10 @@ __all__ = [
 ]
 
 try:
-    from torch import Tensor as _Tensor  # noqa: F401, torch itself, because a folder named torch imports as an empty package
+    with warnings.catch_warnings():
+        # Nothing here needs numpy, and `isentrope doctor` says whether it is there.
+        warnings.filterwarnings("ignore", "Failed to initialize NumPy")
+        from torch import Tensor as _Tensor  # noqa: F401, torch itself, because a folder named torch imports as an empty package
 except ImportError as _error:
     raise ModuleNotFoundError(
         "isentrope needs PyTorch 2.10 or later: pip install torch (the command line works without)",

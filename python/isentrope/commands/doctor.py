@@ -18,7 +18,7 @@ import torch
 from isentrope.commands.frame import Parser, program, put, run, whole_number
 
 _GGML_BACKEND = "libggml-isentrope.so"
-_PACKAGES = ("torch", "triton", "transformers", "gguf")
+_PACKAGES = ("torch", "numpy", "triton", "transformers", "gguf")
 
 
 def _parser() -> Parser:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,15 @@ def test_it_names_versions_devices_and_a_check(capsys):
 def test_it_runs_as_a_subcommand():
     done = subprocess.run(["isentrope", "doctor", "--seconds", "1"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.long
+def test_without_numpy_nothing_of_torchs_comes_first(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(\"No module named 'numpy'\", name='numpy')")
+    code = "from isentrope.commands import doctor; print(doctor._versions())"
+    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
+    assert done.returncode == 0 and done.stderr == "" and done.stdout.startswith("Python 3.")
 
 
 def test_a_check_that_fails_is_its_exit_status(capsys, monkeypatch):
