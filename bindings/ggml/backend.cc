@@ -66,11 +66,13 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char*) {
 
 void get_memory(ggml_backend_dev_t, std::size_t* free, std::size_t* total) { *free = *total = 0; }
 
-// Warns, once, that a rule or a log does not reach a call which the CPU computes.
+// Returns whether this device computes the node: if it can, and gains by it or is asked for more
+// than llama.cpp does. Warns, once, that a rule or a log does not reach a node.
 bool takes(const Settings& settings, const ggml_tensor& node) {
   static std::once_flag once;
-  if (supports(node)) return true;
-  if (!settings.rule && !settings.log) return false;
+  const bool is_asked = settings.rule || settings.log;
+  if (supports(node)) return is_asked || repays_a_switch(node);
+  if (!is_asked) return false;
   std::call_once(once, [&] {
     GGML_LOG_WARN("isentrope: the CPU computes attention with keys in %s, without rule and log\n",
                   ggml_type_name(node.src[1]->type));

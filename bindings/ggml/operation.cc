@@ -81,6 +81,13 @@ bool supports(const ggml_tensor& node) {
          std::abs(scale) <= 1e9f && soft_cap >= 0 && std::isfinite(soft_cap);
 }
 
+bool repays_a_switch(const ggml_tensor& node) {
+  // Below, the gain is no longer than the switch: 9 heads of 64 over fewer than 910 keys.
+  constexpr std::int64_t kProducts = 1 << 20;
+  const ggml_tensor &q = *node.src[kQ], &k = *node.src[kK], &v = *node.src[kV];
+  return q.ne[1] * q.ne[2] * q.ne[3] * k.ne[1] * (k.ne[0] + v.ne[0]) >= kProducts;
+}
+
 Operation::Operation(const ggml_tensor& node)
     : input{.q = view_of<ConstTensor>(*node.src[kQ]),
             .k = view_of<ConstTensor>(*node.src[kK]),

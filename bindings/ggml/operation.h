@@ -17,6 +17,10 @@ namespace isentrope::ggml {
 // Returns whether the operator can compute the node. Keys and values are both f32, f16 or bf16.
 [[nodiscard]] bool supports(const ggml_tensor& node);
 
+// Returns whether the node is large enough to repay a switch from the CPU's backend and back, for
+// which threads join twice. Decode steps of few keys are not.
+[[nodiscard]] bool repays_a_switch(const ggml_tensor& node);
+
 struct Operation {
   AttentionInput input;
   AttentionOptions options;

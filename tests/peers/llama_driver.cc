@@ -1,10 +1,11 @@
-// Runs a language model by llama.cpp's library, and prints its perplexity and greedy tokens as JSON.
+// Runs a language model by llama.cpp's library, and prints its perplexity and greedy tokens as
+// JSON.
 //
 //   llama_driver OPTION... MODEL TEXT CACHE THREADS
 //
 // Options, such as -fa on, are ignored: flash attention is on. The perplexity is that of the second
-// half of the text's first 1,024 tokens. 50 greedy tokens continue them, each with the margin of its
-// logit. Log lines go to stderr.
+// half of the text's first 1,024 tokens. 50 greedy tokens continue them, each with the margin of
+// its logit. Log lines go to stderr.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -43,9 +44,8 @@ class Model {
 
   std::vector<llama_token> tokens(const std::string& text) const {
     std::vector<llama_token> tokens(text.size());
-    const int count =
-        llama_tokenize(vocabulary_, text.data(), static_cast<int>(text.size()), tokens.data(),
-                       static_cast<int>(tokens.size()), true, false);
+    const int count = llama_tokenize(vocabulary_, text.data(), static_cast<int>(text.size()),
+                                     tokens.data(), static_cast<int>(tokens.size()), true, false);
     if (count < kTokens) throw std::runtime_error("too short a text");
     tokens.resize(kTokens);
     return tokens;
@@ -101,7 +101,8 @@ void print_results(Model model, const std::string& text) {
   const std::vector<llama_token> tokens = model.tokens(text);
   model.run(tokens);
   double sum = 0;
-  for (int i = kTokens / 2; i + 1 < kTokens; ++i) sum += loss(model.logits(i), model.words(), tokens[i + 1]);
+  for (int i = kTokens / 2; i + 1 < kTokens; ++i)
+    sum += loss(model.logits(i), model.words(), tokens[i + 1]);
   std::printf("{\"perplexity\": %.9g, \"greedy\": [", std::exp(sum / (kTokens / 2 - 1)));
   for (int i = 0; i < kGreedy; ++i) {
     const Choice choice = greedy(model.logits(-1), model.words());

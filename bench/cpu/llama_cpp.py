@@ -23,9 +23,10 @@ def rate(bench: Path, model: Path, cache: str, threads: int, work: str, library:
     if library:
         environment["GGML_BACKEND_PATH"] = str(library)
     done = subprocess.run([str(x) for x in command], check=True, capture_output=True, text=True, env=environment)
-    if ("ISENTROPE" in done.stdout + done.stderr) != bool(library):
-        raise SystemExit(f"[llama_cpp] the backend must be loaded exactly if it is named; got {done.stderr[-300:]}")
-    return json.loads(done.stdout)[0]["avg_ts"]
+    result = json.loads(done.stdout)[0]
+    if ("ISENTROPE" in result["backends"]) != bool(library):
+        raise SystemExit(f"[llama_cpp] the backend must be loaded exactly if it is named; got {result['backends']}, {done.stderr[-300:]}")
+    return result["avg_ts"]
 
 
 def main() -> None:
