@@ -11,6 +11,6 @@ def test_the_page_prints_what_it_says(capsys):
     expected = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("# ")]
     names = {}
     for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), names)  # noqa: S102
+        exec(compile(block, str(PAGE), "exec"), names)
     assert capsys.readouterr().out.splitlines() == expected and len(expected) == 2
     assert all(g.shape == x.shape for g, x in zip(names["gradients"], (names["q"], names["k"], names["v"]), strict=True))
