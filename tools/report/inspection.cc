@@ -47,6 +47,9 @@ struct Inspection {
   Column n;
   Layers entropy, spread, keys, max_logit, mass, distance;
   std::set<std::pair<std::size_t, std::size_t>> collapsed, blurred;
+  HeadValues sink;   // share of the weight on the first key; empty in older documents
+  Column positions;  // of keys, and the weight that they receive
+  Layers received;
 };
 
 std::set<std::pair<std::size_t, std::size_t>> places(const json& list) {
@@ -54,6 +57,21 @@ std::set<std::pair<std::size_t, std::size_t>> places(const json& list) {
   for (const json& place : list)
     result.emplace(place.at(0).get<std::size_t>(), place.at(1).get<std::size_t>());
   return result;
+}
+
+// Reads what keys receive.
+void read_keys(const json& result, Inspection& r) {
+  const std::string report = "[inspection_report] ";
+  for (const json& layer : result.at("sink")) {
+    auto& heads = r.sink.emplace_back();
+    for (const json& share : layer) heads.push_back(number_of(share));
+  }
+  require_heads_of(report + "sink", r.entropy, r.sink);
+  const json& received = result.at("received");
+  for (const json& position : received.at("positions"))
+    r.positions.push_back(position.get<double>());
+  r.received = layers_of(received.at("mean"), r.positions.size(), report + "received.mean");
+  require_heads_of(report + "received.mean", r.entropy, r.received);
 }
 
 Inspection read(const json& result) {
@@ -81,6 +99,7 @@ Inspection read(const json& result) {
     r.*values = layers_of(mean.at(name), r.n.size(), place);
     require_heads_of(place, r.entropy, r.*values);
   }
+  if (result.contains("sink")) read_keys(result, r);
   r.collapsed = places(result.at("collapsed"));
   r.blurred = places(result.at("blurred"));
   return r;
@@ -140,6 +159,18 @@ Plot growth_map(const Inspection& r, std::string_view under = "") {
   return head_map_plot(map_named("entropy growth map", std::move(values), {{"under", under}}));
 }
 
+// Map of the share of the first key.
+Plot sink_map(const Inspection& r) {
+  std::size_t sinks = 0, heads = 0;
+  for (const auto& layer : r.sink) {
+    heads += layer.size();
+    sinks += static_cast<std::size_t>(
+        std::ranges::count_if(layer, [](double share) { return share > 0.5; }));
+  }
+  const std::string of_sinks = fmt::format("{}", sinks), of_heads = fmt::format("{}", heads);
+  return head_map_plot(map_named("sink map", r.sink, {{"sinks", of_sinks}, {"heads", of_heads}}));
+}
+
 Table heads_table(const Inspection& r) {
   const std::size_t last = r.n.size() - 1;
   Table table;
@@ -167,16 +198,15 @@ Table heads_table(const Inspection& r) {
   return table;
 }
 
-// Chart of a few layers from first to last.
-LineChart curves(const Inspection& r, const Layers& values, std::string_view name) {
-  LineChart chart = chart_named(name);
+// Chart of a few layers from first to last, over lengths or positions.
+LineChart curves(const Column& x, const Layers& values, LineChart chart) {
   const std::size_t layers = values.size(), count = std::min<std::size_t>(layers, 5);
   std::set<std::size_t> chosen;
   for (std::size_t i = 0; i < count; ++i)
     chosen.insert(count == 1 ? 0 : i * (layers - 1) / (count - 1));
   for (const std::size_t layer : chosen) {
-    Series series{fmt::format("layer {}", layer), r.n, {}};
-    for (std::size_t bin = 0; bin < r.n.size(); ++bin)
+    Series series{fmt::format("layer {}", layer), x, {}};
+    for (std::size_t bin = 0; bin < x.size(); ++bin)
       series.y.push_back(mean_over(values[layer], bin));
     chart.series.push_back(std::move(series));
   }
@@ -190,9 +220,25 @@ void add_largest_entropy(LineChart& chart, const Column& n) {
 }
 
 LineChart entropy_curves(const Inspection& r) {
-  LineChart chart = curves(r, r.entropy, "inspected entropy");
+  LineChart chart = curves(r.n, r.entropy, chart_named("inspected entropy"));
   add_largest_entropy(chart, r.n);
   return chart;
+}
+
+// Chart of the weight that keys receive, with its mean at the first key and at later ones.
+LineChart received_by_position(const Inspection& r) {
+  Column means;
+  for (std::size_t bin = 0; bin < r.positions.size(); ++bin) {
+    Heads heads;
+    for (const Heads& layer : r.received) heads.insert(heads.end(), layer.begin(), layer.end());
+    means.push_back(mean_over(heads, bin));
+  }
+  const std::string first = fmt::format("{:.1f}", means.front());
+  Column later(means.begin() + 1, means.end());
+  std::ranges::sort(later);
+  const std::string median = later.empty() ? "none" : fmt::format("{:.2f}", later[later.size() / 2]);
+  return curves(r.positions, r.received,
+                chart_named("received by position", {{"first", first}, {"later", median}}));
 }
 
 // Chart of the mean over all heads, one line for each inspection's scale.
@@ -226,12 +272,13 @@ std::string inspection_report(const json& result) {
                     {"blurred heads, entropy near ln n", {fmt::format("{}", r.blurred.size())}}}}};
   page.table(facts).markup(part_of(assets::prose_html, "suggestion"));
   page.heading("Heads").plot(share_map(r)).plot(growth_map(r));
+  if (!r.sink.empty()) page.plot(sink_map(r)).plot(line_plot(received_by_position(r)));
   page.heading("Length").plot(line_plot(entropy_curves(r)));
   for (const auto& [values, name] : {std::pair{&Inspection::keys, "effective keys"},
                                      {&Inspection::max_logit, "largest logit"},
                                      {&Inspection::mass, "inspected mass"},
                                      {&Inspection::distance, "inspected distance"}})
-    page.plot(line_plot(curves(r, r.*values, name)));
+    page.plot(line_plot(curves(r.n, r.*values, chart_named(name))));
   page.heading("Numbers").table(heads_table(r));
   return page.html();
 }
@@ -240,6 +287,7 @@ void add_scales(Page& page, const json& documents) {
   std::vector<Inspection> inspections;
   for (const json& document : documents) inspections.push_back(read(document));
   if (inspections.empty()) throw Error("[inspection_report] there must be an inspection; got none");
+  if (!inspections.front().sink.empty()) page.plot(sink_map(inspections.front()));
   page.plot(line_plot(entropy_by_scale(inspections)));
   for (const Inspection& r : inspections) page.plot(growth_map(r, " under " + r.rule));
 }

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from isentrope._core import listening, maxima
+from isentrope._core import listening, maxima, receiving
 from isentrope._core.autograd import FORWARD_MODE, below_autograd, differentiable, requires_gradients
 from isentrope._core.call import Call
 from isentrope._core.library import LSE, OPS
@@ -36,12 +36,15 @@ def attend(call: Call, return_stats: StatisticNames, first_head: int | None = No
         listener = listening.listener
         if listener is not None:
             wanted |= listener.bits
+        wanted |= LSE if receiving.hearers else 0
         with_gradients = torch.is_grad_enabled() and requires_gradients(call)
         operator = differentiable if with_gradients else _WITHOUT_GRADIENTS
     output, statistics, support = operator(*call, wanted)
     if listener is not None:
         heard = unpack(listener.names, wanted, statistics, support)
         listener.hear(Statistics(*(x if x is None else x.detach() for x in heard)))
+    if receiving.hearers and not (compiling or transformed()):
+        receiving.pass_on(call, unpack(("lse",), wanted, statistics, support).lse.detach())
     maxima.hear(call, wanted, statistics, support, first_head)
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 

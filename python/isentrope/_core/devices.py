@@ -12,7 +12,8 @@ _LIBRARY = torch.library.Library("isentrope", "IMPL")  # kept alive, because its
 
 def register(implementation: Callable[[str], Any]) -> None:
     """Registers implementation(name) as the operator of that name on GPUs. It may import what it needs."""
-    for name in ("attention", "attention.plain", "attention_backward", "attention_backward.plain", "decode", "row_lengths", "write_cache"):
+    names = "attention", "attention.plain", "attention_backward", "attention_backward.plain", "decode", "received", "row_lengths", "write_cache"
+    for name in names:
         for key in ("CUDA", "XPU"):
             _LIBRARY.impl(name, on_first_call(implementation, name), key)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from isentrope._core import listening, maxima
+from isentrope._core import listening, maxima, receiving
 from isentrope._core.autograd import backward_operator
 from isentrope._core.call import Call, alignment
 from isentrope._core.library import BITS, LSE, OPS, checked
@@ -66,6 +66,7 @@ def _needs_dispatch(q: Tensor) -> bool:
         or torch._C._get_tracing_state() is not None
         or forward_ad._current_level >= 0
         or listening.listener is not None
+        or receiving.hearers
         or maxima.running.maxima is not None
         or torch._C._is_any_autocast_enabled()
     )

@@ -42,7 +42,7 @@ def _given(wanted: int, has_upstream: bool, sink: bool) -> Given:
     return Given(SINK=sink, **{name: name in arrives for name in Given._fields if name != "SINK"})
 
 
-class _Pass:
+class Pass:
     """A backward pass: its checked operands, and what its launches share."""
 
     def __init__(self, call: Operands, wanted: int, output: Tensor, statistics: Tensor, d_output: Tensor, d_statistics: Tensor | None) -> None:
@@ -147,7 +147,7 @@ def backward(
         zero = call.empty((), output.dtype)
         steps.do(Tensor.zero_, zero)
         d_output = zero.expand(output.shape)
-    own = _Pass(call, wanted, output, statistics, d_output, d_statistics)
+    own = Pass(call, wanted, output, statistics, d_output, d_statistics)
     if wants_sink:
         sizes = call.batch, call.heads, call.queries
         steps.launch(sink_gradient_kernel, (call.heads, 1, 1), (own.d_sinks, d_sink, *sizes), {"ROWS": 1024, **FUSED})

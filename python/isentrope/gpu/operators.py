@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isentrope.gpu import launch, launch_write
+from isentrope.gpu.launch_received import received
 
 
 def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,6 +34,7 @@ _IMPLEMENTATIONS = {
     "attention_backward": on_its_device(launch.attention_backward),
     "attention_backward.plain": on_its_device(launch.attention_backward_plain),
     "decode": on_its_device(launch.decode),
+    "received": on_its_device(received),
     "row_lengths": on_its_device(launch.row_lengths),
     "write_cache": on_its_device(launch_write.write_cache),
 }

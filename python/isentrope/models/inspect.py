@@ -18,7 +18,7 @@ from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
 
 QUANTITIES = ("entropy", "effective_keys", "max_logit", "gradient_mass", "variance", "distance")
-_WANTED = ("entropy", "collision", "variance", "distance", "max_logit", "lambda_", "support")
+_WANTED = ("entropy", "collision", "variance", "distance", "max_logit", "lambda_", "support", "received")
 # A head collapses below this entropy, in nats, and blurs above this fraction of its maximum ln n.
 COLLAPSED, BLURRED = 0.05, 0.95
 
@@ -42,6 +42,12 @@ class Inspection:
     """The same of each head, float64 [layers, heads, bins]: with a window, NaN beyond it."""
     mean: dict[str, Tensor]
     spread: dict[str, Tensor]
+    sink: Tensor
+    """Share of the weight that the first key gets from the rows, float64 [layers, heads]: its mean over texts."""
+    positions: list[float]
+    """Mean position of the keys of each bin of `received`, from 1: bin i holds those in 2^(i-1) + 1 ... 2^i."""
+    received: Tensor
+    """Weight that a key receives from a whole text, float64 [layers, heads, positions]: its mean over keys and texts."""
     suggestion: ScaleRule | None
     """The rule whose entropy would stay where it is at the longest rows; None with fewer than two bins."""
 
@@ -71,6 +77,8 @@ class Inspection:
             "rule": self.rule._asdict() | {"rule": self.rule.rule and self.rule.rule.text},
             "mean": {name: for_json(x) for name, x in self.mean.items()},
             "spread": {name: for_json(x) for name, x in self.spread.items()},
+            "sink": for_json(self.sink),
+            "received": {"positions": self.positions, "mean": for_json(self.received)},
             "collapsed": self.collapsed(),
             "blurred": self.blurred(),
             "suggestion": None if self.suggestion is None else self.suggestion.text,
@@ -116,7 +124,8 @@ def inspect(
     with hf.reading(model):
         layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
         for done, tokens in enumerate(sequences):
-            by_text.append(_binned(recorded("inspect", model, tokens, _WANTED), layers, edges))
+            records = recorded("inspect", model, tokens, _WANTED)
+            by_text.append(_binned(records, layers, edges) | _received(records, layers))
             if progress is not None:
                 progress(done + 1, len(sequences))
     return _summary(model, sequences, edges, by_text)
@@ -173,6 +182,26 @@ def _binned(records: Iterable[hf.Record], layers: dict[int, int], edges: list[in
     return {name: torch.stack([x for x in column if x is not None]) for name, column in by_quantity.items()}
 
 
+def _received(records: Iterable[hf.Record], layers: dict[int, int]) -> dict[str, Tensor]:
+    """Returns the first key's share of the weight [layers, heads], and the weight received by position [layers, heads,
+    bins] of one text."""
+    sinks, by_position = {}, {}
+    for record in records:
+        weights, rows = record.received[0].double().cpu(), (record.statistics.support[0] > 0).sum(-1).cpu()
+        bins = torch.arange(1, weights.shape[1] + 1).double().log2().ceil().long()
+        count = torch.bincount(bins).double()
+        total = torch.zeros(len(weights), len(count), dtype=torch.float64).index_add_(1, bins, weights)
+        layer = layers[id(record.module)]
+        sinks[layer], by_position[layer] = weights[:, 0] / rows, total / count
+    return {"sink": torch.stack([sinks[i] for i in sorted(sinks)]), "received": _padded([by_position[i] for i in sorted(by_position)])}
+
+
+def _padded(tensors: list[Tensor]) -> Tensor:
+    """Stacks tensors whose last dimensions differ, with NaN past their ends."""
+    most = max(x.shape[-1] for x in tensors)
+    return torch.stack([nn.functional.pad(x, (0, most - x.shape[-1]), value=torch.nan) for x in tensors])
+
+
 def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_text: list[dict]) -> Inspection:
     n_of_head = torch.stack([x["n"] for x in by_text]).nanmean(0)
     n = n_of_head.nanmean((0, 1))
@@ -185,6 +214,7 @@ def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_tex
         squares = (values - mean[name]).square().nansum(0)
         spread[name] = torch.where(count > 1, (squares / (count - 1)).sqrt(), torch.nan)
     n = [n[i].item() for i in filled]
+    received = _padded([x["received"] for x in by_text]).nanmean(0)
     return Inspection(
         model=getattr(model.config, "_name_or_path", "") or type(model).__name__,
         rule=hf.model_rule(model),
@@ -195,6 +225,9 @@ def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_tex
         n_of_head=n_of_head[..., filled],
         mean=mean,
         spread=spread,
+        sink=torch.stack([x["sink"] for x in by_text]).nanmean(0),
+        positions=[1.0] + [1.5 * (1 << i) + 0.5 for i in range(received.shape[-1] - 1)],
+        received=received,
         suggestion=_suggestion(n, mean),
     )
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +30,7 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from isentrope._core.listening import listening
+from isentrope._core.receiving import receiving
 from isentrope._core.values import checked_integer, checked_number
 from isentrope.sdpa.activation import active_rule
 from isentrope.sdpa.drop_in import under_rule
@@ -102,13 +103,17 @@ class Monitor:
     second time for their statistics. Compiled code and the fast path of torch's layers in evaluation mode cannot be read.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        """model: on any device. Raises TypeError if it is not a module."""
+    def __init__(self, model: nn.Module, received: bool = False) -> None:
+        """model: on any device. received: whether to read the weight that each key receives, too, which takes more than
+        half as long as the attention itself. Raises TypeError if the model is not a module."""
         if not isinstance(model, nn.Module):
             raise TypeError(f"[Monitor] model must be a torch.nn.Module; got {type(model).__name__}")
         self._model = model
         self.latest: Reading | None = None
         """Reading of the last `watch` block; None before the first and after one that was not watched."""
+        self.received: dict[str, Tensor] = {}
+        """Weight that each key receives in that block by module, [heads, keys], its mean over the batch."""
+        self._receives = received
 
     @contextmanager
     def watch(self, watched: bool = True) -> Iterator[None]:
@@ -117,14 +122,17 @@ class Monitor:
 
         Raises ValueError at the end of a block in which the model made no call that can be read.
         """
-        self.latest = None
+        self.latest, self.received = None, {}
         if not watched:
             yield
             return
         by_layer: dict[str, Statistics] = {}
         with _callers(self._model) as callers, _intercepted_sdpa():
+            hear = receiving(lambda weights: self.received.setdefault(callers[-1], weights.mean(0)))
             with listening(_ASKED, lambda statistics: by_layer.setdefault(callers[-1], statistics)):
-                yield
+                with hear if self._receives else nullcontext():
+                    yield
+        self.received.pop(_STRANGER, None)
         by_layer.pop(_STRANGER, None)
         if not by_layer:
             raise ValueError(

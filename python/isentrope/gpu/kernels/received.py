@@ -1,0 +1,71 @@
+"""Keys against the queries that see them: the weight that each key receives. Tiles are transposed, [keys, queries]."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from isentrope.gpu.kernels.block import Strides
+from isentrope.gpu.kernels.gradient_tile import block_sees, load_query_block, memory_of, tile_weights
+from isentrope.gpu.kernels.key_gradient import load_of_head
+from isentrope.gpu.kernels.span import count_of, load_span, program, tile_at
+from isentrope.gpu.kernels.tile import F16_FACTOR, dot, zeros
+
+
+@triton.jit
+def received_from(
+    tile, head, k_tile, key, first_key, inside, memory, cap, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr
+):  # fmt: skip
+    """Returns what the rows of one query block give to a tile of keys. Rows of weight 0 give nothing, even if NaN."""
+    block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, MASKED)
+    scores = dot(k_tile, tl.trans(block.q), zeros(SHAPE.KEYS, SHAPE.ROWS), SHAPE)
+    weights = tile_weights(scores, block, key, first_key, inside, cap, SHAPE, MASKED, True)
+    of_row = tl.sum(block.upstream.to(tl.float32), 1)  # the only column
+    counted = (of_row != 0)[None, :]
+    if MASKED:
+        counted = counted & weights.seen
+    if GIVEN.SINK:
+        of_row *= block.terms.share
+    return tl.sum(tl.where(counted, weights.p * of_row[None, :], 0.0), 1)
+
+
+@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "span_batches", "least", "query_offset", "key_offset"])
+def received_kernel(
+    q, k, row_weights, terms, received, spans, attn_mask, bias,
+    stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
+    stride_gb, stride_gh, stride_gn, stride_gd,
+    stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
+    heads, kv_heads, queries, keys, dim, span_batches, cap,
+    seed, least, kept_factor, query_offset, key_offset,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr,
+):  # fmt: skip
+    """Program (batch x query head x tile of keys): stores received f32 [batch, heads, keys].
+
+    row_weights [batch, heads, queries, 1] are loaded as upstream gradients of one column are."""
+    tile, lane, _ = program(tl.cdiv(keys, SHAPE.KEYS))
+    first_key = tile * SHAPE.KEYS
+    key = first_key + tl.arange(0, SHAPE.KEYS)
+    inside = key < keys
+    batch, head = (lane // heads).to(tl.int64), lane % heads
+    to_k = Strides(stride_kb, stride_kh, stride_kn, stride_kd)
+    k_tile = load_of_head(k, to_k, dim, batch, head // (heads // kv_heads), key.to(tl.int64), inside, SHAPE.DIM, SHAPE.EVEN)
+    memory = memory_of(
+        batch, q, row_weights, terms, attn_mask, bias,
+        stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
+        stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
+        heads, queries, dim, 1,
+        seed, least, kept_factor, query_offset, key_offset, SHAPE,
+    )  # fmt: skip
+    span = load_span(spans, (batch % span_batches) * tl.cdiv(keys, SHAPE.KEYS) + tile, SHAPE.MASKED)
+    sums = tl.zeros([SHAPE.KEYS], tl.float32)
+    for masked in tl.static_range(2):
+        if masked == 1 or not SHAPE.MASKED:
+            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
+                query_tile = tile_at(step, span, masked == 1)
+                if SHAPE.DILATION <= SHAPE.KEYS or block_sees(memory, head, query_tile * SHAPE.ROWS, first_key, SHAPE):
+                    sums += received_from(
+                        query_tile, head, k_tile, key, first_key, inside, memory, cap, SHAPE, GIVEN, masked == 1
+                    )  # fmt: skip
+    if k_tile.dtype == tl.float16:
+        sums = sums / F16_FACTOR
+    tl.store(received + lane.to(tl.int64) * keys + key, sums, mask=inside)

@@ -1,0 +1,61 @@
+"""The weight that keys receive, on the kernels, against the CPU."""
+
+import pytest
+import torch
+from test_front_doors import by_the_cpu
+
+import isentrope
+
+OPTIONS = {
+    "none": {},
+    "causal": {"causal": True},
+    "window": {"causal": True, "window_size": (12, -1), "rule": "log_length"},
+    "dilated": {"causal": True, "dilation": 3},
+    "padding": {"key_end": torch.tensor([45, 21]), "key_begin": torch.tensor([3, 0])},
+    "mask and bias": {
+        "attn_mask": torch.rand(2, 4, 33, 49, generator=torch.Generator().manual_seed(1)) > 0.3,
+        "bias": torch.randn(2, 4, 33, 49, generator=torch.Generator().manual_seed(2)),
+    },
+    "soft-cap and sinks": {"soft_cap": 3.0, "sinks": torch.tensor([0.5, -1.0, 2.0, 0.0])},
+}  # fmt: skip
+
+
+CASES = [(name, torch.float32) for name in OPTIONS] + [("soft-cap and sinks", torch.bfloat16), ("window", torch.float16)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES)
+def test_keys_receive_what_they_do_on_the_cpu(name, dtype):
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 4, 33, 16, dtype=dtype), torch.randn(2, 2, 49, 16, dtype=dtype)
+    weights = torch.randn(2, 4, 33).relu()  # some are 0
+    options = OPTIONS[name]
+    with by_the_cpu():
+        lse = isentrope.attention(q, k, k, return_stats=("lse",), **options)[1].lse
+        want = isentrope.received(q, k, lse, weights=weights, **options)
+    got = isentrope.received(q, k, lse, weights=weights, **options)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_nan_reaches_the_keys_of_its_row_alone():
+    torch.manual_seed(0)
+    q, k = torch.randn(1, 1, 60, 16), torch.randn(1, 1, 60, 16)
+    q[0, 0, 40] = torch.nan
+    with by_the_cpu():
+        lse = isentrope.attention(q, k, k, return_stats=("lse",), causal=True, window_size=(9, -1))[1].lse
+    got = isentrope.received(q, k, lse, causal=True, window_size=(9, -1))
+    assert got[0, 0].isnan().nonzero().flatten().tolist() == list(range(31, 41))
+    weights = torch.ones(60).index_fill(0, torch.tensor(40), 0)
+    assert isentrope.received(q, k, lse, weights=weights, causal=True, window_size=(9, -1)).isfinite().all()
+
+
+def test_gradients_agree_with_the_cpu():
+    torch.manual_seed(0)
+    q, k = torch.randn(1, 4, 33, 16, requires_grad=True), torch.randn(1, 2, 33, 16, requires_grad=True)
+
+    def gradients():
+        lse = isentrope.attention(q, k, k, return_stats=("lse",), causal=True)[1].lse
+        return torch.autograd.grad(isentrope.received(q, k, lse, causal=True).square().sum(), (q, k))
+
+    with by_the_cpu():
+        want = gradients()
+    torch.testing.assert_close(gradients(), want, rtol=1e-3, atol=1e-3)
