@@ -91,6 +91,9 @@ inline nlohmann::json small_inspection(const std::string& rule) {
             {"gradient_mass", values},
             {"distance", values}}},
           {"spread", {{"entropy", values}}},
+          {"sink", {{0.75, 0.25}}},
+          {"received",
+           {{"positions", {1, 2, 3.5}}, {"mean", {{{8.0, 2.0, 1.0}, {4.0, 3.0, nullptr}}}}}},
           {"collapsed", nlohmann::json::array()},
           {"blurred", nlohmann::json::array()},
           {"suggestion", nullptr}};

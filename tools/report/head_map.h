@@ -42,9 +42,9 @@ void require_count(std::string_view place, std::string_view name, std::size_t wa
                    std::size_t got);
 
 // Requires as many layers, and as many heads in each, as `wanted` has.
-template <typename Heads>
-void require_heads_of(std::string_view place, const std::vector<Heads>& wanted,
-                      const std::vector<Heads>& got) {
+template <typename Wanted, typename Got>
+void require_heads_of(std::string_view place, const std::vector<Wanted>& wanted,
+                      const std::vector<Got>& got) {
   require_count(place, "layers", wanted.size(), got.size());
   for (std::size_t layer = 0; layer < wanted.size(); ++layer) {
     require_count(place, "heads in layer " + std::to_string(layer), wanted[layer].size(),

@@ -236,7 +236,8 @@ LineChart received_by_position(const Inspection& r) {
   const std::string first = fmt::format("{:.1f}", means.front());
   Column later(means.begin() + 1, means.end());
   std::ranges::sort(later);
-  const std::string median = later.empty() ? "none" : fmt::format("{:.2f}", later[later.size() / 2]);
+  const std::string median =
+      later.empty() ? "none" : fmt::format("{:.2f}", later[later.size() / 2]);
   return curves(r.positions, r.received,
                 chart_named("received by position", {{"first", first}, {"later", median}}));
 }
