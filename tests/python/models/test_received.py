@@ -1,0 +1,60 @@
+"""What keys receive, as recordings, the monitor and inspections have it."""
+
+import pytest
+import torch
+import transformers as hf
+
+import isentrope
+import isentrope.hf
+from isentrope.models.inspect import inspect
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    config = hf.LlamaConfig(
+        vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=8, max_position_embeddings=64, pad_token_id=0,
+    )  # fmt: skip
+    return hf.AutoModelForCausalLM.from_config(config, attn_implementation="isentrope").eval()
+
+
+def eager(model, tokens):
+    """Returns the weights of each layer, [heads, queries, keys]."""
+    model.set_attn_implementation("eager")
+    try:
+        with torch.no_grad():
+            return [x[0] for x in model(tokens[None], output_attentions=True).attentions]
+    finally:
+        model.set_attn_implementation("isentrope")
+
+
+def test_recordings_and_the_monitor_have_the_weights_of_eager_attention(model):
+    tokens = torch.randint(1, 61, (20,))
+    monitor = isentrope.Monitor(model, received=True)
+    with monitor.watch(), isentrope.hf.record("entropy", "received") as records, torch.no_grad():
+        model(tokens[None])
+    assert len(records) == len(monitor.received) == 2
+    for (module, statistics), record, watched, weights in zip(records, records, monitor.received.values(), eager(model, tokens)):
+        assert module is record.module and statistics.lse is None
+        torch.testing.assert_close(record.received[0], weights.sum(1), rtol=1e-4, atol=1e-5)
+        assert torch.equal(watched, record.received[0])
+    with isentrope.hf.record("entropy") as records, torch.no_grad():
+        model(tokens[None])
+    assert records[0].received is None
+    with monitor.watch(False):
+        pass
+    assert monitor.received == {}
+
+
+def test_an_inspection_has_sinks_and_positions(model):
+    texts = [torch.randint(1, 61, (20,)), torch.randint(1, 61, (13,))]
+    inspection = inspect(model, texts)
+    weights = [eager(model, tokens) for tokens in texts]
+    sink = torch.stack([torch.stack([w[:, :, 0].mean(1) for w in of_text]) for of_text in weights]).mean(0)
+    torch.testing.assert_close(inspection.sink, sink.double(), rtol=1e-4, atol=1e-5)
+    assert inspection.positions == [1, 2, 3.5, 6.5, 12.5, 24.5] and inspection.received.shape == (2, 4, 6)
+    # Positions 9 ... 16: the second text ends within them.
+    fifth = [torch.stack([w.sum(1)[:, 8:16].mean(1) for w in of_text]) for of_text in weights]
+    torch.testing.assert_close(inspection.received[..., 4], torch.stack(fifth).mean(0).double(), rtol=1e-4, atol=1e-5)
+    assert inspection.to_dict()["received"]["positions"] == inspection.positions
