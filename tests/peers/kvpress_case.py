@@ -1,7 +1,8 @@
 """kvpress's ObservedAttentionPress by `isentrope.received`, in the environment of kvpress (see judge_keys.py).
 
-    kvpress_case.py "same indices"   a prompt of 4,096 tokens keeps the entries that it keeps with eager attention
-    kvpress_case.py "under AdaKV"    the press runs under AdaKVPress, which refuses eager attention
+    kvpress_case.py "same indices"   a prompt of 4,096 tokens keeps what it keeps with eager
+
+    kvpress_case.py "under AdaKV"    the press runs under AdaKVPress, which refuses eager
 """
 
 import importlib.machinery

@@ -1,4 +1,4 @@
-"""What keys receive, as recordings, the monitor and inspections have it."""
+"""Weights that keys receive, in recordings, the monitor and inspections."""
 
 import pytest
 import torch
