@@ -24,7 +24,7 @@ namespace isentrope {
 
 // Tangents of the inputs, with their shapes and any strides. A tangent without data is zero.
 struct AttentionTangents {
-  ConstTensor q{}, k{}, v{};      // of the inputs' type
+  ConstTensor q{}, k{}, v{};      // of the input's type
   View<const float, 4> bias{};    // absent without a bias
   View<const float, 3> lambda{};  // [batch, heads, queries]: of the factor that d_lambda is for
   View<const float, 1> sinks{};   // absent without sinks
@@ -44,7 +44,7 @@ struct AttentionTangentInput {
 // max_logit, lambda and support have none. If several keys of a row are largest, the tangent of
 // max_probability is that of the first.
 struct AttentionTangentOutput {
-  Tensor output{};  // [batch, heads, queries, value_dim], f32 or of the input's type; required
+  Tensor output{};  // [batch, heads, queries, value_dim], f32 or of q's type; required
   RowStatistics statistics{};
 };
 

@@ -77,6 +77,9 @@ struct TangentFields {
 // Tangents, and what error budgets are computed from.
 struct Tangents : TangentFields {
   TangentFields magnitude;  // the same sums over magnitudes
+  // Change of max_probability's tangent if rounding chooses another one of nearly equal largest
+  // keys, per row.
+  std::vector<double> nearly_tied;
 };
 
 // Computes the tangents of the output and of all statistics. Tensors of `tangent` without data are
@@ -85,7 +88,7 @@ struct Tangents : TangentFields {
                                          const Input& tangent);
 
 // Computes the gradients of attention_tangent() with respect to the input, for upstream gradients
-// of the tangents. Only `magnitude` is set of what error budgets are computed from.
+// of the tangents. `nearly_tied` includes equal keys; `tied` and `of_logits` are zero.
 [[nodiscard]] Gradients attention_second_order(const Input& input, const AttentionOptions& options,
                                                const Input& tangent, const GradientInput& gradient);
 

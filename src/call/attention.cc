@@ -1,5 +1,6 @@
 #include "isentrope/attention.h"
 
+#include "isentrope/derivatives.h"
 #include "isentrope/key_statistics.h"
 #include "src/call/scale_table.h"
 #include "src/call/validate.h"
@@ -53,6 +54,25 @@ void weights_at(const AttentionInput& input, const AttentionOptions& options,
   const ParallelFor parallel_for = threads_of(options);
   const ScaleTable scale(in, options, parallel_for);
   cpu::weights_at(in, options, scale, lse, keys, result, parallel_for);
+}
+
+void attention_tangent(const AttentionInput& in, const AttentionOptions& options,
+                       const AttentionTangentInput& tangent, const AttentionTangentOutput& result) {
+  validate_tangent(in, options, tangent, result);
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  if (batches * heads * queries == 0) return;
+  const ParallelFor parallel_for = threads_of(options);
+  const ScaleTable scale(in, options, parallel_for);
+  cpu::tangent(in, options, scale, tangent, result, parallel_for);
+}
+
+void attention_second_order(const AttentionInput& in, const AttentionOptions& options,
+                            const AttentionSecondOrderInput& second,
+                            const AttentionGradients& result) {
+  validate_second_order(in, options, second, result);
+  const ParallelFor parallel_for = threads_of(options);
+  const ScaleTable scale(in, options, parallel_for);
+  cpu::second_order(in, options, scale, second, result, parallel_for);
 }
 
 }  // namespace isentrope

@@ -1,6 +1,7 @@
 // Validation of the tangent pass and of the second-order pass.
 
 #include <string>
+#include <tuple>
 
 #include "src/call/validate.h"
 
@@ -10,12 +11,13 @@ namespace {
 void check_tangents(const Checks& check, const AttentionInput& in, const AttentionOptions& options,
                     const AttentionTangents& tangents) {
   const auto [batch, heads, queries, dim] = in.q.extents;
-  for (const auto& [name, tangent, tensor] : {std::tuple{"tangent of q", &tangents.q, &in.q},
-                                              {"tangent of k", &tangents.k, &in.k},
-                                              {"tangent of v", &tangents.v, &in.v}}) {
+  using Tensors = std::tuple<std::string, const ConstTensor*, const ConstTensor*>;
+  for (const auto& [of, tangent, tensor] :
+       {Tensors{"q", &tangents.q, &in.q}, {"k", &tangents.k, &in.k}, {"v", &tangents.v, &in.v}}) {
     if (!*tangent) continue;
-    check.shape(name, *tangent, tensor->extents);
-    check.type(name, tangent->type, in.q.type, "q is");
+    const std::string name = "tangent of " + of;
+    check.shape(name.c_str(), *tangent, tensor->extents);
+    check.type(name.c_str(), tangent->type, tensor->type, of + " is");
   }
   if (tangents.bias && !options.bias)
     check.fail("tangent of bias", "be absent without a bias", "one");

@@ -33,66 +33,58 @@ class BackwardTask : GradientTask {
       : GradientTask(call), gradient_row_(gradient_row_for(statistics_.terms())) {}
 
   void run(std::int64_t index) noexcept {
-    list_keys(index);
-    // Sums begin at 0, because masks decide which tile comes first. Clearing only the block's keys,
-    // in transposable blocks, halved the instructions of 16 keys.
-    const std::size_t sums = round_up(keys_.count(), kTurned);
-    std::fill_n(sums_.dk.data(), sums * sizes_.columns, 0.0f);
-    std::fill_n(sums_.dv.data(), sums * sizes_.value_columns, 0.0f);
-    pack_keys();
-    for_each_query_tile([&] {
-      run_query_tile();
-      return true;
+    run_item(index, [&] {
+      for_each_key_tile(
+          [&](std::size_t key, const GradientRanges& ranges) { run_tile(key, ranges); });
+      for (std::size_t r = 0; r < tile_.rows; ++r) write_row_gradients(r);
     });
-    products_->finish_sums(sums_, keys_.count());
-    // dk was summed with queries times lambda in log2, and a logit's gradient is per nat.
-    for (std::size_t j = 0; j < keys_.count(); ++j) {
-      const std::int64_t key = item_.begin + static_cast<std::int64_t>(j);
-      store_row(call_.result.dk, item_.batch, item_.kv_head, key, static_cast<float>(kLn2),
-                sums_.dk.at(j * sizes_.columns, sizes_.columns));
-      store_row(call_.result.dv, item_.batch, item_.kv_head, key, 1,
-                sums_.dv.at(j * sizes_.value_columns, sizes_.value_columns));
-    }
   }
 
  private:
-  void run_query_tile() {
-    std::fill_n(sums_.dq.data(), tile_.rows * sizes_.columns, 0.0f);
-    for_each_key_tile(
-        [&](std::size_t key, const GradientRanges& ranges) { run_tile(key, ranges); });
-    for (std::size_t r = 0; r < tile_.rows; ++r) write_row_gradients(r);
-  }
-
   // Processes one tile of keys. `key` counts from the key block's first, the ranges from `key`. Few
   // rows are processed at a time, so that their logits and dp are in L1 for the softmax.
   void run_tile(std::size_t key, const GradientRanges& ranges) {
     GradientTile tile(item_, tile_, key, ranges);
-    const std::size_t columns = tile.last - tile.first;
+    const TileNumbers p{kWeights, tile.weights}, dz{kGradients, tile.gradients};
+    const bool has_dp = sizes_.has_rows[kOutputGradients];
     const std::size_t at_once = products_->rows_at_once();
     for (std::size_t row = 0; row < tile_.rows; row += at_once) {
       const std::size_t rows = HWY_MIN(at_once, tile_.rows - row);
-      products_->multiply(tile, row, rows);
-      for (std::size_t r = row; r < row + rows; ++r) {
-        float* weights = tile.weights + r * kGradientKeys + tile.first;
-        float* gradients = tile.gradients + r * kGradientKeys + tile.first;
-        const std::size_t begin = ranges.begin[r] - tile.first, end = ranges.end[r] - tile.first;
-        // A dropped weight passes no gradient but stays in the softmax: P is dropped later, for dv.
-        HWY_ALIGN float factors[kGradientKeys];
-        if (call_.dropout) {
-          keep_factors(call_.dropout, {item_.batch, tile_.head, tile_.query(r)},
-                       tile.key_of(tile.first), columns, call_.dropout.factor, factors);
-          multiply_by(factors, columns, gradients);
-        }
-        if (tile.has_terms()) {
-          run_row_with_terms(tile, r, begin, end, weights, gradients);
-        } else {
-          run_row(tile, r, begin, end, weights, gradients);
-        }
-        if (call_.dropout) multiply_by(factors, columns, weights);
+      products_->multiply(tile, kQueries, kKeys, row, rows, tile.weights);
+      if (has_dp) {
+        products_->multiply(tile, kOutputGradients, kValues, row, rows, tile.gradients);
+      } else {  // gradients of statistics remain
+        std::fill_n(tile.gradients + row * kGradientKeys, rows * kGradientKeys, 0.0f);
       }
-      products_->finish_rows(tile, row, rows);
+      for (std::size_t r = row; r < row + rows; ++r) run_row_of_tile(tile, r);
+      products_->finish_rows(tile, dz, kQueries, row, rows);
+      if (has_dp) products_->finish_rows(tile, p, kOutputGradients, row, rows);
     }
-    products_->add(tile, sums_);
+    products_->add_to_rows(tile, dz, kKeys, dq_sums());
+    products_->add_to_keys(tile, dz, kQueries, dk_sums());
+    if (has_dp) products_->add_to_keys(tile, p, kOutputGradients, dv_sums());
+  }
+
+  // Replaces logits and dp of row r by P, without dropped weights, and the gradient of the logits.
+  void run_row_of_tile(GradientTile& tile, std::size_t r) const {
+    const std::size_t columns = tile.last - tile.first;
+    float* weights = tile.weights + r * kGradientKeys + tile.first;
+    float* gradients = tile.gradients + r * kGradientKeys + tile.first;
+    const std::size_t begin = tile.ranges.begin[r] - tile.first,
+                      end = tile.ranges.end[r] - tile.first;
+    // A dropped weight passes no gradient but stays in the softmax: P is dropped later, for dv.
+    HWY_ALIGN float factors[kGradientKeys];
+    if (call_.dropout) {
+      keep_factors(call_.dropout, {item_.batch, tile_.head, tile_.query(r)},
+                   tile.key_of(tile.first), columns, call_.dropout.factor, factors);
+      multiply_by(factors, columns, gradients);
+    }
+    if (tile.has_terms()) {
+      run_row_with_terms(tile, r, begin, end, weights, gradients);
+    } else {
+      run_row(tile, r, begin, end, weights, gradients);
+    }
+    if (call_.dropout) multiply_by(factors, columns, weights);
   }
 
   // Replaces logits and dp by P and the gradient of the logits. Columns count within the tile.
@@ -101,8 +93,10 @@ class BackwardTask : GradientTask {
     const RowGradient& row = tile_.gradients[r];
     const std::int64_t first = tile.key_of(tile.first);
     gradient_row_(row, first, begin, end, tile.last - tile.first, weights, gradients);
-    if (tile.ranges.stride > 1)
-      clear_between(begin, tile.ranges.stride, tile.last - tile.first, weights, gradients);
+    if (tile.ranges.stride > 1) {
+      for (float* numbers : {weights, gradients})
+        clear_between(begin, tile.ranges.stride, tile.last - tile.first, numbers);
+    }
     if (!call_.largest_keys) return;
     const std::int64_t query = tile_.query(r);
     const std::int64_t key = call_.largest_keys->of_row(
@@ -117,7 +111,7 @@ class BackwardTask : GradientTask {
     HWY_ALIGN float slopes[kGradientKeys];
     const LogitTerms terms = tile.terms(r, tile.first);
     const std::size_t columns = tile.last - tile.first;
-    finish_logits(terms, begin, end, columns, weights, slopes);
+    finish_logits(terms, begin, end, columns, weights, {.slopes = slopes});
     // The chain rule's order: softmax, bias (with the logit's gradient), soft-cap's slope, scale.
     run_row(tile, r, begin, end, weights, gradients);
     const auto& d_bias = call_.result.d_bias;
@@ -175,7 +169,7 @@ class LargestKeysTask : GradientTask {
     const std::size_t at_once = products_->rows_at_once();
     for (std::size_t row = 0; row < tile_.rows; row += at_once) {
       const std::size_t rows = HWY_MIN(at_once, tile_.rows - row);
-      products_->multiply(tile, row, rows);
+      products_->multiply(tile, kQueries, kKeys, row, rows, tile.weights);
       for (std::size_t r = row; r < row + rows; ++r) {
         float* logits = tile.weights + r * kGradientKeys + tile.first;
         const std::size_t begin = ranges.begin[r] - tile.first, end = ranges.end[r] - tile.first;

@@ -37,7 +37,7 @@ class DecodeTask {
         columns_(static_cast<std::size_t>(call.input.q.extents[3])),
         value_columns_(static_cast<std::size_t>(call.input.v.extents[3])),
         softmax_(softmax_for(weight_sums_of(call.output.statistics))),
-        block_(call),
+        block_(call, static_cast<bool>(call.output.statistics.distance)),
         keys_(call.input.k, call.input.k_scale),
         values_(call.input.v, call.input.v_scale),
         scratch_({block_.pointers(kStateRows),

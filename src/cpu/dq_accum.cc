@@ -81,25 +81,59 @@ void fill_with_zeros(const View<float, 3>& view) {
   });
 }
 
+namespace {
+
+// Sets each head's gradient to the sum of of_row(batch, head, query, lse) over its rows. In double,
+// because rows of all batches mostly cancel.
+template <typename OfRow>
+void add_up_rows(const ConstTensor& output, const View<const float, 3>& lse,
+                 const View<float, 1>& d_sinks, const OfRow& of_row) {
+  std::vector<double> sums(static_cast<std::size_t>(d_sinks.extents[0]));
+  for_each_row(output.extents, [&](std::int64_t batch, std::int64_t head, std::int64_t query) {
+    const double of_keys = lse(batch, head, query);
+    // A row without keys gives all weight to the sink, whatever its logit: no gradient.
+    if (std::isinf(of_keys) && of_keys < 0) return;
+    sums[static_cast<std::size_t>(head)] += of_row(batch, head, query, of_keys);
+  });
+  for (std::size_t head = 0; head < sums.size(); ++head)
+    d_sinks(static_cast<std::int64_t>(head)) = static_cast<float>(sums[head]);
+}
+
+void fill_with_zeros(const View<float, 1>& d_sinks) {
+  for (std::int64_t head = 0; head < d_sinks.extents[0]; ++head) d_sinks(head) = 0;
+}
+
+}  // namespace
+
 void add_sink_gradient(const AttentionOptions& options, const AttentionGradientInput& gradient,
                        const View<float, 1>& d_sinks) {
-  for (std::int64_t head = 0; head < d_sinks.extents[0]; ++head) d_sinks(head) = 0;
-  if (!gradient.d_output || !options.sinks) return;
-  // In double, because a head's gradient sums over all rows of all batches and mostly cancels.
-  std::vector<double> sums(static_cast<std::size_t>(d_sinks.extents[0]));
-  const auto add_row = [&](std::int64_t batch, std::int64_t head, std::int64_t query) {
-    const double lse = gradient.statistics.lse(batch, head, query);
-    // A row without keys gives all weight to the sink, whatever its logit: no gradient.
-    if (std::isinf(lse) && lse < 0) return;
-    // The weight of the sink, by symmetry; 1 - non_sink_weight would cancel.
-    const double sink_weight = non_sink_weight(options.sinks(head), lse);
-    const double product = output_product(gradient, batch, head, query);
-    sums[static_cast<std::size_t>(head)] -= sink_weight * product;
-  };
-  for_each_row(gradient.output.extents, add_row);
-  for (std::size_t head = 0; head < sums.size(); ++head) {
-    d_sinks(static_cast<std::int64_t>(head)) = static_cast<float>(sums[head]);
-  }
+  if (!gradient.d_output || !options.sinks) return fill_with_zeros(d_sinks);
+  add_up_rows(gradient.output, gradient.statistics.lse, d_sinks,
+              [&](std::int64_t batch, std::int64_t head, std::int64_t query, double lse) {
+                // The weight of the sink, by symmetry; 1 - non_sink_weight would cancel.
+                const double sink_weight = non_sink_weight(options.sinks(head), lse);
+                return -sink_weight *
+                       output_product(gradient.output, gradient.d_output, batch, head, query);
+              });
+}
+
+void add_sink_gradient(const AttentionOptions& options, const AttentionSecondOrderInput& second,
+                       const View<float, 1>& d_sinks) {
+  if (!second.d_output || !options.sinks) return fill_with_zeros(d_sinks);
+  const auto& tangents = second.tangents.sinks;
+  add_up_rows(second.output, second.statistics.lse, d_sinks,
+              [&](std::int64_t batch, std::int64_t head, std::int64_t query, double lse) {
+                const double sink = options.sinks(head);
+                const double rise =
+                    static_cast<double>(second.statistic_tangents.lse(batch, head, query)) -
+                    static_cast<double>(tangents ? tangents(head) : 0);
+                const auto product = [&](const ConstTensor& output) {
+                  return output_product(output, second.d_output, batch, head, query);
+                };
+                return non_sink_weight(sink, lse) *
+                       (non_sink_weight(lse, sink) * rise * product(second.output) -
+                        product(second.output_tangent));
+              });
 }
 
 }  // namespace isentrope

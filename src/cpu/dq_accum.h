@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "isentrope/attention.h"
+#include "isentrope/derivatives.h"
 #include "src/cpu/plan.h"
 
 namespace isentrope {
@@ -32,6 +33,11 @@ void fill_with_zeros(const View<float, 3>& view);
 
 // Computes d_sink_h = -sum over rows of (1 - w) do.output, with w the non-sink weight.
 void add_sink_gradient(const AttentionOptions& options, const AttentionGradientInput& gradient,
+                       const View<float, 1>& d_sinks);
+
+// Computes the tangent of that sum for constant do: with r = 1 - w and r' = -r w (lse' - sink'),
+// sum over rows of r (w (lse' - sink') do.output - do.output').
+void add_sink_gradient(const AttentionOptions& options, const AttentionSecondOrderInput& second,
                        const View<float, 1>& d_sinks);
 
 }  // namespace isentrope

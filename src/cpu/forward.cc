@@ -41,12 +41,7 @@ namespace {
 // contiguous along a row's keys, so rows are transposed. Two transpositions cost less than strided
 // reads, and most calls have neither.
 void finish_logits_of(const RowTile& tile, float* logits, RowTileState& state) {
-  HWY_ALIGN std::int32_t begin[kStateRows] = {}, end[kStateRows] = {};
   const std::size_t first = tile.first, keys = tile.keys(), rows = tile.rows;
-  for (std::size_t r = 0; r < rows; ++r) {
-    begin[r] = static_cast<std::int32_t>(tile.ranges.begin[r] - first);
-    end[r] = static_cast<std::int32_t>(tile.ranges.end[r] - first);
-  }
   if (tile.has_terms()) {
     HWY_ALIGN float by_row[kPanelRows * kBlockKeys];
     transpose(logits, panel_width(), keys, rows, by_row, kBlockKeys);
@@ -59,8 +54,7 @@ void finish_logits_of(const RowTile& tile, float* logits, RowTileState& state) {
     for (std::size_t r = 0; r < rows; ++r)
       state.support[r] += static_cast<std::int64_t>(tile.ranges.count(r));
   }
-  if (tile.ranges.ragged || tile.ranges.first > first) mask_outside(logits, begin, end, rows, keys);
-  if (tile.ranges.stride > 1) mask_between(logits, begin, tile.ranges.stride, rows, keys);
+  mask_ranges(tile, logits, kMaskedLogit);
 }
 
 // Data kept across blocks of keys. Scores and weights share a tile on the stack, kept in L1.
@@ -70,7 +64,7 @@ class ForwardTask {
       : call_(call),
         sizes_(call),
         softmax_(softmax_for(weight_sums_of(call.output.statistics))),
-        queries_(call),
+        queries_(call, static_cast<bool>(call.output.statistics.distance)),
         keys_(call.input.k, call.input.k_scale),
         values_(call.input.v, call.input.v_scale),
         qk_f32_({}, sizes_.dim),

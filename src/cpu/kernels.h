@@ -5,12 +5,14 @@
 #include <vector>
 
 #include "isentrope/attention.h"
+#include "isentrope/derivatives.h"
 #include "isentrope/key_statistics.h"
 #include "isentrope/row_state.h"
 #include "src/call/dropout.h"
 #include "src/call/scale_table.h"
 #include "src/cpu/largest_keys.h"
 #include "src/cpu/plan.h"
+#include "src/cpu/query_tangents.h"
 
 namespace isentrope {
 
@@ -23,28 +25,36 @@ struct Partials {
 };
 
 // Members are references, because a call outlives its tasks and all tasks share it.
-struct ForwardCall {
+struct Call {
   const AttentionInput& input;
   const AttentionOptions& options;
   const ScaleTable& scale;
   const TilePlan& plan;
-  const AttentionOutput& output;
-  Partials* partials;  // null if the keys are not split
   Dropout dropout = Dropout(options);
 };
 
-struct BackwardCall {
-  const AttentionInput& input;
-  const AttentionOptions& options;
-  const ScaleTable& scale;
-  const TilePlan& plan;  // key blocks
+struct ForwardCall : Call {
+  const AttentionOutput& output;
+  Partials* partials;  // null if the keys are not split
+};
+
+struct BackwardCall : Call {  // its plan has key blocks
   const AttentionGradientInput& gradient;
   const AttentionGradients& result;
   // Partial dq and d_lambda of each block; the results themselves if there is one block.
   const Tensor* dq_of_block;
   const View<float, 3>* d_lambda_of_block;
   LargestKeys* largest_keys;  // null unless d_max_probability is given
-  Dropout dropout = Dropout(options);
+  // Null in the backward pass, which has no tangents of the inputs either.
+  const AttentionSecondOrderInput* second = nullptr;
+  ConstTensor query_tangents{}, key_tangents{}, value_tangents{};
+  bool query_tangents_are_scaled = false;
+};
+
+struct TangentCall : Call {
+  const AttentionTangentInput& tangent;
+  const AttentionTangentOutput& result;
+  const QueryTangents& query_tangents;
 };
 
 struct ReceivedCall {
@@ -65,5 +75,8 @@ void run_decode(const ForwardCall& call, std::int64_t begin, std::int64_t end);
 void find_largest_keys(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 void run_backward(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 void run_received(const ReceivedCall& call, std::int64_t begin, std::int64_t end);
+// Requires call.second.
+void run_second_order(const BackwardCall& call, std::int64_t begin, std::int64_t end);
+void run_tangent(const TangentCall& call, std::int64_t begin, std::int64_t end);
 
 }  // namespace isentrope

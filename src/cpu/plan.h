@@ -71,10 +71,11 @@ struct WorkItem {
 
 // Plans the forward pass; the rows of `group` query heads share a task's keys. Packing keys costs
 // about 1 / rows of a task's arithmetic: 1 % at 1024 rows, 4 % at 256. Below 192 rows another
-// thread does not pay; in between, 32 items keep threads busy. Decode steps split keys instead.
+// thread does not pay; in between, 32 items keep threads busy. Decode steps split keys instead,
+// unless the pass has no merge of splits.
 [[nodiscard]] inline TilePlan plan_forward(std::int64_t batches, std::int64_t kv_heads,
                                            std::int64_t group, std::int64_t queries,
-                                           std::int64_t keys) {
+                                           std::int64_t keys, bool splits = true) {
   const std::int64_t heads = std::max<std::int64_t>(batches * kv_heads, 1);
   const std::int64_t wanted = std::clamp(divide_up(queries, divide_up(32, heads)),
                                          divide_up(192, group), divide_up(1024, group));
@@ -87,7 +88,7 @@ struct WorkItem {
                 keys,
                 std::max<std::int64_t>(keys, 1),
                 1};
-  if (queries > 0 && group * queries <= 96 && keys >= 4096) {
+  if (splits && queries > 0 && group * queries <= 96 && keys >= 4096) {
     // Starting and merging splits of fewer than 2048 keys (8 blocks of 256) costs what they save.
     plan.split = std::max<std::int64_t>(2048, divide_up(divide_up(keys, 32), 256) * 256);
     plan.splits = divide_up(keys, plan.split);

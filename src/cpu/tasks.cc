@@ -47,7 +47,7 @@ class PlannedForward {
   PlannedForward(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
                  const AttentionOutput& output)
       : plan_(plan_of(in)),
-        call_{in, options, scale, plan_, output, plan_.splits > 1 ? &partials_ : nullptr},
+        call_{{in, options, scale, plan_}, output, plan_.splits > 1 ? &partials_ : nullptr},
         most_decode_rows_(most_rows_of_decode(call_)) {
     if (plan_.splits == 1) return;
     // Each split has its own state and sums, merged later, so that timing does not change results.
@@ -111,6 +111,47 @@ bool asks_for_largest_keys(const AttentionGradientInput& gradient) {
   return asks;
 }
 
+// Computes all gradients but those of sinks, of the second-order pass if `second` is given.
+void run_key_blocks(const AttentionInput& in, const AttentionOptions& options,
+                    const ScaleTable& scale, const AttentionGradientInput& gradient,
+                    const AttentionGradients& result, const AttentionSecondOrderInput* second,
+                    const ParallelFor& parallel_for) {
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2];
+  // Kernels visit only keys in ranges, and d_bias covers all keys.
+  fill_with_zeros(result.d_bias);
+  if (batches * heads * queries * keys == 0) {
+    // There is nothing to compute, but the results must still be written.
+    for (const Tensor* tensor : {&result.dq, &result.dk, &result.dv}) fill_with_zeros(*tensor);
+    return fill_with_zeros(result.d_lambda);
+  }
+  const TilePlan plan = plan_backward(batches, kv_heads, heads / kv_heads, queries, keys);
+  // Key blocks write partial sums of dq, which are added in order.
+  const DqAccum accum(plan, result);
+  std::optional<LargestKeys> largest;
+  if (asks_for_largest_keys(gradient)) largest.emplace(plan, in, options.mask);
+  BackwardCall call{{in, options, scale, plan},   gradient, result, accum.dq(), accum.d_lambda(),
+                    largest ? &*largest : nullptr};
+  std::optional<QueryTangents> query_tangents;
+  if (second) {
+    query_tangents.emplace(in, scale, second->tangents, parallel_for);
+    call.second = second;
+    call.query_tangents = query_tangents->tensor();
+    call.query_tangents_are_scaled = query_tangents->are_scaled();
+    call.key_tangents = second->tangents.k;
+    call.value_tangents = second->tangents.v;
+  }
+  if (largest) {
+    for_each_task(plan, parallel_for, [&](std::int64_t begin, std::int64_t end) {
+      find_largest_keys(call, begin, end);
+    });
+  }
+  for_each_task(plan, parallel_for, [&](std::int64_t begin, std::int64_t end) {
+    (second ? run_second_order : run_backward)(call, begin, end);
+  });
+  accum.add_up(parallel_for);
+}
+
 }  // namespace
 
 void forward(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
@@ -154,32 +195,30 @@ void forward_sequences(const AttentionInput& in, const AttentionOptions& options
 void backward(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
               const AttentionGradientInput& gradient, const AttentionGradients& result,
               const ParallelFor& parallel_for) {
-  const auto [batches, heads, queries, dim] = in.q.extents;
-  const std::int64_t kv_heads = in.k.extents[1], keys = in.k.extents[2];
-  // Kernels visit only keys in ranges, and d_bias covers all keys.
-  fill_with_zeros(result.d_bias);
   if (result.d_sinks) add_sink_gradient(options, gradient, result.d_sinks);
-  if (batches * heads * queries * keys == 0) {
-    // There is nothing to compute, but the results must still be written.
-    for (const Tensor* tensor : {&result.dq, &result.dk, &result.dv}) fill_with_zeros(*tensor);
-    return fill_with_zeros(result.d_lambda);
-  }
-  const TilePlan plan = plan_backward(batches, kv_heads, heads / kv_heads, queries, keys);
-  // Key blocks write partial sums of dq, which are added in order.
-  const DqAccum accum(plan, result);
-  std::optional<LargestKeys> largest;
-  if (asks_for_largest_keys(gradient)) largest.emplace(plan, in, options.mask);
-  const BackwardCall call{in,         options,          scale,
-                          plan,       gradient,         result,
-                          accum.dq(), accum.d_lambda(), largest ? &*largest : nullptr};
-  if (largest) {
-    for_each_task(plan, parallel_for, [&](std::int64_t begin, std::int64_t end) {
-      find_largest_keys(call, begin, end);
-    });
-  }
+  run_key_blocks(in, options, scale, gradient, result, nullptr, parallel_for);
+}
+
+void second_order(const AttentionInput& in, const AttentionOptions& options,
+                  const ScaleTable& scale, const AttentionSecondOrderInput& second,
+                  const AttentionGradients& result, const ParallelFor& parallel_for) {
+  if (result.d_sinks) add_sink_gradient(options, second, result.d_sinks);
+  const AttentionGradientInput gradient{second.output, second.statistics, second.d_output,
+                                        second.d_statistics};
+  run_key_blocks(in, options, scale, gradient, result, &second, parallel_for);
+}
+
+void tangent(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
+             const AttentionTangentInput& tangent, const AttentionTangentOutput& result,
+             const ParallelFor& parallel_for) {
+  const auto [batches, heads, queries, dim] = in.q.extents;
+  const std::int64_t kv_heads = in.k.extents[1];
+  const TilePlan plan =
+      plan_forward(batches, kv_heads, heads / kv_heads, queries, in.k.extents[2], false);
+  const QueryTangents query_tangents(in, scale, tangent.tangents, parallel_for);
+  const TangentCall call{{in, options, scale, plan}, tangent, result, query_tangents};
   for_each_task(plan, parallel_for,
-                [&](std::int64_t begin, std::int64_t end) { run_backward(call, begin, end); });
-  accum.add_up(parallel_for);
+                [&](std::int64_t begin, std::int64_t end) { run_tangent(call, begin, end); });
 }
 
 void received(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,

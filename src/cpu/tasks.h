@@ -2,6 +2,7 @@
 #pragma once
 
 #include "isentrope/attention.h"
+#include "isentrope/derivatives.h"
 #include "isentrope/key_statistics.h"
 #include "src/call/scale_table.h"
 
@@ -27,5 +28,13 @@ void weights_at(const AttentionInput& input, const AttentionOptions& options,
                 const ScaleTable& scale, const View<const float, 3>& lse,
                 const View<const std::int64_t, 4>& keys, const KeyWeights& result,
                 const ParallelFor& parallel_for);
+
+void second_order(const AttentionInput& input, const AttentionOptions& options,
+                  const ScaleTable& scale, const AttentionSecondOrderInput& second,
+                  const AttentionGradients& result, const ParallelFor& parallel_for);
+
+void tangent(const AttentionInput& input, const AttentionOptions& options, const ScaleTable& scale,
+             const AttentionTangentInput& tangent, const AttentionTangentOutput& result,
+             const ParallelFor& parallel_for);
 
 }  // namespace isentrope::cpu

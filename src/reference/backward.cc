@@ -10,15 +10,6 @@
 namespace isentrope::reference {
 namespace {
 
-// Returns whether rounding in f32 may decide which of two keys is the larger.
-bool is_near(const Row& row, const Key& a, const Key& b) {
-  const auto error = [&](const Key& key) {
-    const double factor = std::abs(row.before_cap * row.after_cap);
-    return 1e-4 * (factor * key.score_magnitude + std::abs(key.logit));
-  };
-  return a.logit == b.logit || std::abs(a.logit - b.logit) < error(a) + error(b);
-}
-
 // Returns dz_j = p_j [ dp_j - w sum_i p_i dp_i + gradients of statistics ].
 std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
                                  const GradientInput& g) {

@@ -127,6 +127,63 @@ void add_sink(const Row& row, const RowTangent& of_row, const RowGradients& grad
   }
 }
 
+// Adds the terms that depend on which of nearly equal keys is the largest: p_j d_max of each such
+// key and its tangent, and p_j d_max times the change of max_probability's tangent of every key.
+void add_doubts(const Input& in, const Input& tangent, const Row& row, const RowTangent& of_row,
+                double d_max, GradientFields& to) {
+  const std::size_t largest = largest_key(row.keys);
+  double change = 0;
+  std::vector<bool> is_doubtful(row.keys.size());
+  for (std::size_t j = 0; j < row.keys.size(); ++j) {
+    if (j == largest || !is_near(row, row.keys[j], row.keys[largest])) continue;
+    is_doubtful[j] = is_doubtful[largest] = true;
+    change = std::fmax(change, std::abs(of_row.centred[j].value - of_row.centred[largest].value));
+  }
+  if (!is_doubtful[largest]) return;
+  for (std::size_t j = 0; j < row.keys.size(); ++j) {
+    const Key& key = row.keys[j];
+    const Places at(in, row, key);
+    const double p = std::abs(d_max) * std::exp(key.log_p), dz = is_doubtful[j] ? p : 0;
+    const double of_dz =
+        dz * of_row.centred[j].magnitude + p * row.statistics.max_probability * change;
+    const double ds = std::abs(key.slope) * dz;
+    const double of_ds =
+        std::abs(key.slope) * of_dz + std::abs(key.curvature) * dz * of_row.scaled[j].magnitude;
+    const double scaled = std::abs(row.before_cap) * of_ds + std::abs(of_row.before_cap) * ds;
+    for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
+      const auto number = [&](const View<const double, 4>& view, std::int64_t head,
+                              std::int64_t index) {
+        return view ? std::abs(view(row.batch, head, index, c)) : 0;
+      };
+      const double first = std::abs(row.before_cap) * ds;
+      element(to.dq, at.dq + c) += scaled * number(in.k, row.kv_head, key.index) +
+                                   first * number(tangent.k, row.kv_head, key.index);
+      element(to.dk, at.dk + c) += scaled * number(in.q, row.head, row.query) +
+                                   first * number(tangent.q, row.head, row.query);
+    }
+    if (!to.d_bias.empty()) element(to.d_bias, at.d_bias) += of_dz * std::abs(row.on_bias);
+    element(to.d_lambda, at.row) +=
+        of_ds * std::abs(key.score) + ds * std::abs(of_row.scores[j].value);
+  }
+}
+
+// Adds the changes of the gradients of bias, lambda and sinks if do.output and do.output' change by
+// 1 each.
+void add_of_mean(const Input& in, const Row& row, const RowTangent& of_row, GradientFields& to) {
+  for (std::size_t j = 0; j < row.keys.size(); ++j) {
+    const Key& key = row.keys[j];
+    const Places at(in, row, key);
+    const double p = std::exp(key.log_p);
+    const double of_dz = p * (1 + of_row.centred[j].magnitude + of_row.non_sink.magnitude);
+    if (!to.d_bias.empty()) element(to.d_bias, at.d_bias) += std::abs(row.on_bias) * of_dz;
+    const double of_ds =
+        std::abs(key.slope) * of_dz + std::abs(key.curvature) * p * of_row.scaled[j].magnitude;
+    element(to.d_lambda, at.row) +=
+        of_ds * std::abs(key.score) + p * std::abs(key.slope * of_row.scores[j].value);
+    element(to.d_sinks, row.head) += of_dz * row.sink_weight;
+  }
+}
+
 }  // namespace
 
 Gradients attention_second_order(const Input& in, const AttentionOptions& options,
@@ -144,6 +201,9 @@ Gradients attention_second_order(const Input& in, const AttentionOptions& option
       sums.d_bias.add(Places(in, row, row.keys[j]).d_bias, of_bias.value, of_bias.magnitude);
     }
     add_sink(row, of_row, gradients, sums);
+    add_of_mean(in, row, of_row, r.of_mean);
+    const double d_max = at_or_0(g.d_statistics.max_probability, row.index);
+    if (d_max != 0 && !row.keys.empty()) add_doubts(in, tangent, row, of_row, d_max, r.nearly_tied);
   });
   return r;
 }

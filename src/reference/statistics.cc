@@ -52,6 +52,14 @@ std::size_t largest_key(const std::vector<Key>& keys) {
   return largest;
 }
 
+bool is_near(const Row& row, const Key& a, const Key& b) {
+  const auto error = [&](const Key& key) {
+    const double factor = std::abs(row.before_cap * row.after_cap);
+    return 1e-4 * (factor * key.score_magnitude + std::abs(key.logit));
+  };
+  return a.logit == b.logit || std::abs(a.logit - b.logit) < error(a) + error(b);
+}
+
 // Returns the gradient of the statistics with respect to the logit. With x = ln p_j, u = x + H:
 //
 //   d_lse - d_H u + 2 d_C (p_j - C) + d_V (u^2 + 2u - V) + d_R (|i - j| - R)

@@ -25,6 +25,9 @@ struct Sum {
 // Returns the first key with the largest logit.
 [[nodiscard]] std::size_t largest_key(const std::vector<Key>& keys);
 
+// Returns whether rounding in f32 may decide which of two keys is the larger.
+[[nodiscard]] bool is_near(const Row& row, const Key& a, const Key& b);
+
 // Returns the contribution of a row's upstream gradients d to dz_j / p_j of one key.
 [[nodiscard]] Sum statistics_slope(const Key& key, bool is_largest, const RowStats& stats,
                                    const StatisticFields<double>& d);

@@ -39,6 +39,22 @@ Sum logit_tangent(const Input& tangent, const Row& row, const Key& key, const Su
   return sum;
 }
 
+// Returns the largest change of max_probability's tangent among keys nearly as large as the
+// largest.
+double doubt_of(const Row& row, const RowTangent& of_row) {
+  double doubt = 0;
+  if (row.keys.empty()) return doubt;
+  const std::size_t largest = largest_key(row.keys);
+  for (std::size_t j = 0; j < row.keys.size(); ++j) {
+    if (row.keys[j].logit == row.keys[largest].logit ||
+        !is_near(row, row.keys[j], row.keys[largest]))
+      continue;
+    const double change = of_row.centred[j].value - of_row.centred[largest].value;
+    doubt = std::fmax(doubt, row.statistics.max_probability * std::abs(change));
+  }
+  return doubt;
+}
+
 }  // namespace
 
 RowTangent tangent_of(const Input& in, const Input& tangent, const Row& row) {
@@ -68,21 +84,24 @@ Tangents attention_tangent(const Input& in, const AttentionOptions& options, con
   Tangents result;
   for_each_row(in, options, [&](const Row& row) {
     const RowTangent of_row = tangent_of(in, tangent, row);
-    for (std::int64_t c = 0; c < value_dim; ++c) {
-      Sum output;
-      for (std::size_t j = 0; j < row.keys.size(); ++j) {
-        const Key& key = row.keys[j];
-        const double weight = row.non_sink_weight * std::exp(key.log_p) * key.kept;
+    std::vector<Sum> output(static_cast<std::size_t>(value_dim));
+    for (std::size_t j = 0; j < row.keys.size(); ++j) {
+      const Key& key = row.keys[j];
+      const double weight = row.non_sink_weight * std::exp(key.log_p) * key.kept;
+      Sum factor = of_row.centred[j];
+      factor.add(of_row.non_sink.value, of_row.non_sink.magnitude);
+      for (std::int64_t c = 0; c < value_dim; ++c) {
+        Sum& sum = output[static_cast<std::size_t>(c)];
         const double v = weight * in.v(row.batch, row.kv_head, key.index, c);
-        Sum factor = of_row.centred[j];
-        factor.add(of_row.non_sink.value, of_row.non_sink.magnitude);
-        output.add(factor.value * v, factor.magnitude * std::abs(v));
+        sum.add(factor.value * v, factor.magnitude * std::abs(v));
         if (!tangent.v) continue;
         const double dv = weight * tangent.v(row.batch, row.kv_head, key.index, c);
-        output.add(dv, std::abs(dv));
+        sum.add(dv, std::abs(dv));
       }
-      result.output.push_back(output.value);
-      result.magnitude.output.push_back(output.magnitude);
+    }
+    for (const Sum& sum : output) {
+      result.output.push_back(sum.value);
+      result.magnitude.output.push_back(sum.magnitude);
     }
     for_each_statistic(
         [](const Statistic& statistic, const Sum& sum, std::vector<double>& values,
@@ -92,6 +111,7 @@ Tangents attention_tangent(const Input& in, const AttentionOptions& options, con
           magnitudes.push_back(sum.magnitude);
         },
         of_row.statistics, result.statistics, result.magnitude.statistics);
+    result.nearly_tied.push_back(doubt_of(row, of_row));
   });
   return result;
 }

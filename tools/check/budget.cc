@@ -2,119 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <limits>
-#include <sstream>
+
+#include "tools/check/errors.h"
 
 namespace isentrope::check {
 namespace {
-
-// Unit roundoff of float: half the distance between 1 and the next number.
-constexpr double kUnit = 0x1p-24;
-double unit_of(DType type) {
-  return type == DType::f32 ? kUnit : type == DType::bf16 ? 0x1p-8 : 0x1p-11;
-}
-// Error of one weight e^t, to which tests/src/cpu/exp_test.cc holds the kernels' exp.
-constexpr double kExpError = 2.2 * kUnit;
-// Rounding of weights or their gradients to 16 bits before the product.
-double rounding_of(DType type, bool rounds_f16) {
-  return type == DType::bf16 || (type == DType::f16 && rounds_f16) ? unit_of(type) : 0;
-}
-// Absolute error: weights below 2^-126 are dropped, and so small results are no floats or halves.
-double floor_of(DType type) { return type == DType::f16 ? 0x1p-24 : 1e-30; }
-
-// Bound of the relative error of k roundings.
-double gamma(double k) { return k * kUnit / (1 - k * kUnit); }
-
-// Longest chain of additions of a kernel over n terms: 256 within a block, then over blocks.
-double chain(std::int64_t n) {
-  return static_cast<double>(std::min<std::int64_t>(n, 256) + n / 256 + 4);
-}
-
-// Relative error of weights with logit errors dx: each weight and their sum change by e^dx, 2 dx to
-// first order. Beyond kAnyWeight the row may change arbitrarily, unbounded by first-order terms.
-constexpr double kAnyWeight = 1e30;
-double growth(double dx) { return std::fmin(std::expm1(2 * dx), kAnyWeight); }
-
-class Worst {
- public:
-  explicit Worst(DType type) : type_(type) {}
-
-  // Compares a float result.
-  void add(const char* name, std::size_t index, double got, double want, double budget) {
-    compare(name, index, got, want, budget + 1e-30);
-  }
-  void add_rounded(const char* name, std::size_t index, double got, double want, double budget) {
-    // If the reference is non-finite, the result must be too; Inf or NaN depends on underflow.
-    if (!std::isfinite(want) && !std::isfinite(got)) return;
-    // Numbers that overflow the type are infinite.
-    if (std::isinf(got) &&
-        std::isinf(rounded_to(type_, static_cast<float>(std::abs(want) + budget))))
-      return;
-    compare(name, index, got, want,
-            budget * (1 + unit_of(type_)) + unit_of(type_) * std::abs(want) + floor_of(type_));
-  }
-  [[nodiscard]] Ratio ratio() const { return ratio_; }
-
- private:
-  void compare(const char* name, std::size_t index, double got, double want, double budget) {
-    double& of_result = ratio_.of_result[name];
-    if (std::isnan(want) && !std::isfinite(got)) return;
-    // If the budget exceeds float, intermediate values may overflow.
-    if (budget > std::numeric_limits<float>::max() && !std::isfinite(got)) return;
-    // The nearest float to the reference is always correct; so are infinities of the same sign.
-    if (got == want || got == static_cast<double>(static_cast<float>(want))) return;
-    double ratio = std::abs(got - want) / budget;
-    if (std::isnan(ratio)) ratio = std::numeric_limits<double>::infinity();
-    of_result = std::fmax(of_result, ratio);
-    if (!(ratio > ratio_.worst)) return;
-    std::ostringstream text;
-    text << std::setprecision(9) << name << "[" << index << "] = " << got << ", reference " << want
-         << ", budget " << budget;
-    ratio_.worst = ratio;
-    ratio_.where = text.str();
-  }
-
-  DType type_;
-  Ratio ratio_;
-};
-
-// Error of a logit: dot product, rounding of lambda, their product, soft-cap and bias.
-double logit_error(const Problem& p, double magnitude) {
-  return gamma(static_cast<double>(p.dim) + (p.soft_cap > 0 || p.bias ? 16 : 4)) * magnitude;
-}
-
-// Error of a logit if q is rounded to the type of the keys.
-double rounding_of_queries(const Problem& p, const Arithmetic& arithmetic, double magnitude) {
-  const bool rounds = p.key_type == DType::bf16 && arithmetic.rounds_queries;
-  return rounds ? unit_of(DType::bf16) * magnitude : 0;
-}
-
-// Whether a gradient follows an output that overflows f16: do.output does, and the row's gradients
-// but dv.
-class Overflows {
- public:
-  using Field = std::vector<double> reference::GradientFields::*;
-
-  Overflows(const Problem& p, const reference::Result& forward) : dim_(as_size(p.dim)) {
-    rows_.resize(forward.statistics.size());
-    if (p.type != DType::f16) return;
-    for (std::size_t i = 0; i < forward.output.size(); ++i)
-      if (std::isinf(rounded_to(p.type, static_cast<float>(forward.output[i]))))
-        any_ = rows_[i / as_size(p.value_dim)] = true;
-  }
-  // i: index of a result. Sums over several rows follow each of them.
-  [[nodiscard]] bool reach(Field field, std::size_t i) const {
-    if (field == &reference::Gradients::dq) return rows_[i / dim_];
-    return any_ && field != &reference::Gradients::dv;
-  }
-
- private:
-  static std::size_t as_size(std::int64_t x) { return static_cast<std::size_t>(x); }
-  std::size_t dim_;
-  std::vector<bool> rows_;
-  bool any_ = false;
-};
 
 // Error of a logit's gradient that is denormal in f16 after the scaling by a bound of its row or
 // tile: 2^-39 abs(do) max abs(v_j). 0 for other arithmetic.
@@ -233,26 +126,15 @@ void add_received_error(const ReceivedReference& want, const ForwardResult& got,
   to.where = ratio.where;
 }
 
-Ratio backward_error_over_budget(const Problem& p, const reference::Result& forward,
+namespace {
+
+// Compares gradients, with row_factor the relative error of those that sum over a row's keys.
+Ratio gradient_error_over_budget(const Problem& p, const reference::Result& forward,
                                  const reference::Gradients& want, const BackwardResult& got,
-                                 const Arithmetic& arithmetic) {
-  double dx = 0, lse = 0;
-  for (std::size_t row = 0; row < forward.statistics.size(); ++row) {
-    dx = std::fmax(dx, logit_error(p, forward.logit_magnitude[row]));
-    if (forward.statistics[row].support > 0)
-      lse = std::fmax(lse, std::abs(forward.statistics[row].lse));
-  }
-  // Weights come from logits and a rounded lse. dz sums value_dim products, one with an output
-  // rounded to the problem's type. dq, dk and dv sum over a row or a column. The soft-cap's slope
-  // has the relative error 2 dx / cap.
-  const double cap = p.soft_cap > 0 ? growth(dx / static_cast<double>(p.soft_cap)) + 8 * kUnit : 0;
-  const double weight = std::fmin(growth(dx + 1.5 * kUnit * lse) + kExpError + cap +
-                                      (p.type == DType::f32 ? 0 : unit_of(p.type)),
-                                  1e30);
-  const double sums = gamma(chain(p.keys) + static_cast<double>(p.value_dim + p.dim) + 16);
+                                 const Arithmetic& arithmetic, double row_factor) {
   const auto rows = static_cast<double>(p.queries * (p.kv_heads > 0 ? p.heads / p.kv_heads : 1));
   const double column = gamma(rows + static_cast<double>(p.value_dim) + 16);
-  const double row_factor = weight * (2 + weight) + sums, column_factor = row_factor + column;
+  const double column_factor = row_factor + column;
   // dz is rounded for products of 16 bits. So are weights: dv, without do.output, has room for it.
   const double rounding = rounding_of(p.type, arithmetic.rounds_f16_gradients);
   Worst worst(p.type);
@@ -291,6 +173,28 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
   compare("d_lambda", got.d_lambda, &reference::Gradients::d_lambda, row_factor + rounding);
   compare("d_sinks", got.d_sinks, &reference::Gradients::d_sinks, column_factor);
   return worst.ratio();
+}
+
+}  // namespace
+
+Ratio backward_error_over_budget(const Problem& p, const reference::Result& forward,
+                                 const reference::Gradients& want, const BackwardResult& got,
+                                 const Arithmetic& arithmetic) {
+  const double weight = weight_error(p, forward);
+  const double sums = gamma(chain(p.keys) + static_cast<double>(p.value_dim + p.dim) + 16);
+  return gradient_error_over_budget(p, forward, want, got, arithmetic,
+                                    weight * (2 + weight) + sums);
+}
+
+Ratio second_order_error_over_budget(const Problem& p, const reference::Result& forward,
+                                     const reference::Gradients& want, const BackwardResult& got,
+                                     const Arithmetic& arithmetic) {
+  // A term has a weight, a gradient and its tangent as factors, and lse's tangent in the last. Each
+  // has the error of weights.
+  const double weight = std::fmin(weight_error(p, forward), 1e8);
+  const double sums = gamma(2 * (chain(p.keys) + static_cast<double>(p.value_dim + p.dim)) + 40);
+  return gradient_error_over_budget(p, forward, want, got, arithmetic,
+                                    std::pow(1 + weight, 4) - 1 + sums);
 }
 
 }  // namespace isentrope::check

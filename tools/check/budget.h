@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/check/derivatives.h"
 #include "tools/check/run.h"
 
 namespace isentrope::check {
@@ -51,5 +52,15 @@ void add_received_error(const ReceivedReference& want, const ForwardResult& got,
                                                const reference::Gradients& want,
                                                const BackwardResult& got,
                                                const Arithmetic& arithmetic = {});
+
+[[nodiscard]] Ratio second_order_error_over_budget(const Problem& problem,
+                                                   const reference::Result& forward,
+                                                   const reference::Gradients& want,
+                                                   const BackwardResult& got,
+                                                   const Arithmetic& arithmetic = {});
+[[nodiscard]] Ratio tangent_error_over_budget(const Problem& problem,
+                                              const reference::Result& forward,
+                                              const reference::Tangents& want,
+                                              const TangentResult& got);
 
 }  // namespace isentrope::check

@@ -220,6 +220,7 @@ Problem generated_problem(std::uint64_t seed, std::int64_t index, std::int64_t m
   draw_dropout(draw, p);
   draw_host_fields(draw, p);
   draw_sequences(draw, p);
+  p.second_order = p.backward && draw.chance(40);
   p.seed = static_cast<std::uint32_t>(index + 1);
   return p;
 }

@@ -44,6 +44,25 @@ Ratio backward_error_over_budget(const Data& data, const reference::GradientInpu
       reference::attention_backward(input, data.options(), gradient), got);
 }
 
+Ratio tangent_error_over_budget(const Data& data, const Tensors& tangents,
+                                const TangentResult& got) {
+  const reference::Input input = data.reference_input();
+  return tangent_error_over_budget(
+      data.problem, reference::attention_forward(input, data.options()),
+      reference::attention_tangent(input, data.options(), tangents.input(data.problem)), got);
+}
+
+Ratio second_order_error_over_budget(const Data& data, const Tensors& tangents,
+                                     const reference::GradientInput& gradient,
+                                     const BackwardResult& got) {
+  const reference::Input input = data.reference_input();
+  return second_order_error_over_budget(
+      data.problem, reference::attention_forward(input, data.options()),
+      reference::attention_second_order(input, data.options(), tangents.input(data.problem),
+                                        gradient),
+      got);
+}
+
 const char* name_of(Outcome outcome) {
   switch (outcome) {
     case Outcome::passed:
@@ -65,7 +84,13 @@ Judge::Judge(const Problem& problem) : data_(problem) {
   received_ = reference_received(data_, forward_, arithmetic_of(data_, forward_));
   if (!problem.backward || problem.page_size > 0 || problem.cache_group > 0) return;
   upstream_ = random_gradient(problem);
-  backward_ = reference::attention_backward(data_.reference_input(), data_.options(), *upstream_);
+  const reference::Input input = data_.reference_input();
+  backward_ = reference::attention_backward(input, data_.options(), *upstream_);
+  if (!problem.second_order) return;
+  tangents_ = random_tangents(problem);
+  const reference::Input tangent = tangents_->input(problem);
+  tangent_ = reference::attention_tangent(input, data_.options(), tangent);
+  second_order_ = reference::attention_second_order(input, data_.options(), tangent, *upstream_);
 }
 
 Verdict Judge::judge() const {
@@ -78,7 +103,16 @@ Verdict Judge::judge() const {
   const Arithmetic arithmetic = arithmetic_of(data_, forward_);
   if (!backward_) return judge(forward, nullptr, arithmetic);
   const BackwardResult backward = run_backward(data_, forward, *upstream_);
-  return judge(forward, &backward, arithmetic);
+  Verdict verdict = judge(forward, &backward, arithmetic);
+  if (!second_order_) return verdict;
+  const TangentResult tangent = run_tangent(data_, forward, *tangents_);
+  const Problem& p = data_.problem;
+  verdict.tangent = tangent_error_over_budget(p, forward_, *tangent_, tangent);
+  verdict.second_order = second_order_error_over_budget(
+      p, forward_, *second_order_,
+      run_second_order(data_, forward, *tangents_, tangent, *upstream_), arithmetic);
+  if (!(verdict.worst().worst <= 1)) verdict.outcome = Outcome::failed;
+  return verdict;
 }
 
 Verdict Judge::judge(const ForwardResult& forward, const BackwardResult* backward,

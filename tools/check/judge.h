@@ -13,17 +13,27 @@ namespace isentrope::check {
                                                const reference::GradientInput& gradient,
                                                const BackwardResult& result);
 
+[[nodiscard]] Ratio tangent_error_over_budget(const Data& data, const Tensors& tangents,
+                                              const TangentResult& result);
+
+[[nodiscard]] Ratio second_order_error_over_budget(const Data& data, const Tensors& tangents,
+                                                   const reference::GradientInput& gradient,
+                                                   const BackwardResult& result);
+
 enum class Outcome { passed, failed, mistrusted, skipped };
 [[nodiscard]] const char* name_of(Outcome outcome);
 
 struct Verdict {
   Outcome outcome = Outcome::passed;
-  Ratio forward{}, backward{};
+  Ratio forward{}, backward{}, tangent{}, second_order{};
   std::string reason{};  // if neither passed nor failed
 
-  // Returns the larger of both.
+  // Returns the largest of all.
   [[nodiscard]] const Ratio& worst() const {
-    return backward.worst > forward.worst ? backward : forward;
+    const Ratio* worst = &forward;
+    for (const Ratio* ratio : {&backward, &tangent, &second_order})
+      if (ratio->worst > worst->worst) worst = ratio;
+    return *worst;
   }
 };
 
@@ -35,7 +45,8 @@ class Judge {
   // Runs the problem on the active target, which no other thread may change meanwhile.
   [[nodiscard]] Verdict judge() const;
 
-  // Compares external results; `backward` if the problem has a backward pass.
+  // Compares external results of the forward and the backward pass; `backward` if the problem has a
+  // backward pass.
   [[nodiscard]] Verdict judge(const ForwardResult& forward, const BackwardResult* backward,
                               const Arithmetic& arithmetic = {}) const;
 
@@ -51,6 +62,10 @@ class Judge {
   ReceivedReference received_;
   std::optional<reference::GradientInput> upstream_;
   std::optional<reference::Gradients> backward_;
+  // Given for a problem with the second-order pass.
+  std::optional<Tensors> tangents_;
+  std::optional<reference::Tangents> tangent_;
+  std::optional<reference::Gradients> second_order_;
 };
 
 }  // namespace isentrope::check

@@ -158,6 +158,8 @@ void parse_field(Problem& p, std::string_view name, std::string_view value) {
     p.special = flag(name, value);
   } else if (name == "bwd") {
     p.backward = flag(name, value);
+  } else if (name == "second") {
+    p.second_order = flag(name, value);
   } else if (name == "scale") {
     p.magnitude = number<double>(name, value, 0);
   } else if (name == "seed") {
@@ -239,6 +241,7 @@ std::string text_of(const Problem& p) {
   if (p.cache_group > 0) text += " cache=" + std::to_string(p.cache_group);
   if (p.special) text += " special=1";
   if (p.backward) text += " bwd=1";
+  if (p.second_order) text += " second=1";
   if (!p.statistic.empty()) text += " stats=" + p.statistic;
   if (p.magnitude != 1) text += " scale=" + number_text(p.magnitude);
   if (p.seed != 1) text += " seed=" + std::to_string(p.seed);

@@ -49,6 +49,8 @@ struct Problem {
                                  //      with a scale for so many columns
   bool special = false;          // special=1: ties, -0, denormals, inf, NaN
   bool backward = false;         // bwd=1
+  bool second_order = false;     // second=1: also the tangent pass and the
+                                 //      second-order pass
   std::string statistic{};       // stats=NAME: that statistic alone, and its
                                  //      gradient; otherwise all
   double magnitude = 1;          // scale=X: of q's components

@@ -35,7 +35,8 @@ CheckReport::CheckReport(std::vector<std::string> targets, const ReportForm& for
 
 void CheckReport::add(const Problem& problem, const std::string& target, const Verdict& verdict) {
   ++counts_[static_cast<std::size_t>(verdict.outcome)];
-  for (const check::Ratio* ratio : {&verdict.forward, &verdict.backward}) {
+  for (const check::Ratio* ratio :
+       {&verdict.forward, &verdict.backward, &verdict.tangent, &verdict.second_order}) {
     for (const auto& [name, worst] : ratio->of_result) {
       ratios_[name + " " + name_of(problem.type)][target].push_back(worst);
     }
@@ -84,8 +85,10 @@ void CheckReport::add_json(const Problem& problem, const std::string& target,
   nlohmann::json entry{
       {"problem", text_of(problem)}, {"target", target}, {"outcome", name_of(verdict.outcome)}};
   if (!verdict.reason.empty()) entry["reason"] = verdict.reason;
-  for (const auto& [pass, ratio] :
-       {std::pair{"forward", &verdict.forward}, {"backward", &verdict.backward}}) {
+  for (const auto& [pass, ratio] : {std::pair{"forward", &verdict.forward},
+                                    {"backward", &verdict.backward},
+                                    {"tangent", &verdict.tangent},
+                                    {"second_order", &verdict.second_order}}) {
     // JSON has no infinity, so an unexpectedly non-finite result has the ratio null.
     if (!ratio->of_result.empty()) {
       entry[pass] = {{"error_over_budget", ratio->worst}, {"worst", ratio->where}};

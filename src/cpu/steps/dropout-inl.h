@@ -20,8 +20,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Drops weights[key][row] of a transposed tile. A vector of rows draws four keys at once.
-HWY_INLINE void drop_weights(const RowTile& tile, float* weights) {
+// Drops weights[key][row] of a transposed tile, and the same weights of a second tile if there is
+// one. A vector of rows draws four keys at once.
+HWY_INLINE void drop_weights(const RowTile& tile, float* weights, float* second = nullptr) {
   const Floats d;
   const Words dw;
   const Dropout& dropout = tile.call.dropout;
@@ -45,9 +46,12 @@ HWY_INLINE void drop_weights(const RowTile& tile, float* weights) {
       // A block may begin or end within a group of four keys.
       for (std::int64_t key = std::max(first, group_begin); key < std::min(end, group_begin + 4);
            ++key) {
-        float* at = weights + static_cast<std::size_t>(key - first) * panel_width() + r;
+        const std::size_t at = static_cast<std::size_t>(key - first) * panel_width() + r;
         const auto is_dropped = hn::RebindMask(d, hn::Lt(words[key - group_begin], least));
-        hn::Store(hn::IfThenZeroElse(is_dropped, hn::Load(d, at)), d, at);
+        for (float* numbers : {weights, second}) {
+          if (!numbers) continue;
+          hn::Store(hn::IfThenZeroElse(is_dropped, hn::Load(d, numbers + at)), d, numbers + at);
+        }
       }
     }
   }

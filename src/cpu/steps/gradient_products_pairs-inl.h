@@ -24,97 +24,91 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
  public:
   using GradientOperands::GradientOperands;
 
-  // Tiles of dz and P in pairs: of two keys for sums over keys, of two rows for sums over rows.
-  Scratch::Array by_key(std::size_t rows) { return {by_key_, rows * kGradientKeys / 2}; }
-  Scratch::Array by_row(std::size_t rows) {
-    return {by_row_, arithmetic_.pairs_of(rows) * kGradientKeys};
+  // Numbers of a tile in pairs: of two keys for sums over keys, of two rows for sums over rows.
+  Scratch::Array by_key(TileArray array, std::size_t rows) {
+    return {by_key_[array], rows * kGradientKeys / 2};
   }
-  Scratch::Array weights(std::size_t rows) {
-    return {weights_, arithmetic_.pairs_of(rows) * kGradientKeys};
+  Scratch::Array by_row(TileArray array, std::size_t rows) {
+    return {by_row_[array], arithmetic_.pairs_of(rows) * kGradientKeys};
   }
 
   std::size_t rows_at_once() const noexcept override { return arithmetic_.kernels().rows; }
 
-  void pack_queries(const QueryTile& tile) noexcept override {
-    GradientOperands::pack_queries(tile);
-    // Pairs that pad the depth meet zeros, and must not be NaN.
-    const std::size_t pairs = (tile.rows + 1) / 2;
-    const std::size_t padding = arithmetic_.pairs_of(tile.rows) - pairs;
-    for (const Buffer<Pair>* sums : {&by_row_, &weights_}) {
-      std::fill_n(sums->at(pairs * kGradientKeys, padding * kGradientKeys), padding * kGradientKeys,
-                  Pair{});
-    }
-  }
-
   // Queries are not scaled here, and output gradients do not include the sink: in sums over rows,
-  // dz and P carry lambda and the non-sink weight instead.
-  void finish_rows(GradientTile& tile, std::size_t row, std::size_t rows) noexcept override {
+  // numbers carry the rows' factors instead.
+  void finish_rows(GradientTile& tile, const TileNumbers& numbers, RowSide rows_of, std::size_t row,
+                   std::size_t rows) noexcept override {
     const PairKernels& kernels = arithmetic_.kernels();
     const std::size_t end = row + rows, first = tile.first, count = tile.last - first;
-    for (std::size_t r = row; r < end; ++r) {
+    const Buffer<Pair>& by_key = by_key_[numbers.array];
+    for (std::size_t r = row; r < end && by_key.size() > 0; ++r) {
       const std::size_t at = r * kGradientKeys + first;
-      kernels.round_row(tile.gradients + at, count, by_key_.at(at / 2, count / 2));
+      kernels.round_row(numbers.numbers + at, count, by_key.at(at / 2, count / 2));
     }
     // The missing partner of an odd last row is 0, because the tile may hold NaN there.
-    if (rows % 2 == 1) {
-      std::fill_n(tile.gradients + end * kGradientKeys + first, count, 0.0f);
-      std::fill_n(tile.weights + end * kGradientKeys + first, count, 0.0f);
-    }
-    // Sums over keys and over rows pair different neighbours: dz is rounded twice, both from f32.
+    if (rows % 2 == 1) std::fill_n(numbers.numbers + end * kGradientKeys + first, count, 0.0f);
+    // Sums over keys and over rows pair different neighbours: numbers are rounded twice, from f32.
+    const Buffer<Pair>& by_row = by_row_[numbers.array];
     for (std::size_t r = row; r < end; r += 2) {
       const std::size_t at = r * kGradientKeys + first, next = at + kGradientKeys;
-      const std::size_t pair = r / 2 * kGradientKeys + first;
-      kernels.round_two_rows(tile.gradients + at, tile.gradients + next, tile.queries.lambda + r,
-                             count, by_row_.at(pair, count));
-      kernels.round_two_rows(tile.weights + at, tile.weights + next,
-                             tile.queries.non_sink_weight + r, count, weights_.at(pair, count));
+      kernels.round_two_rows(numbers.numbers + at, numbers.numbers + next,
+                             tile.queries.factors(rows_of) + r, count,
+                             by_row.at(r / 2 * kGradientKeys + first, count));
     }
+    if (end == tile.queries.rows) clear_padding(by_row, end);
   }
 
-  void add(const GradientTile& tile, const GradientSums& to) const noexcept override {
+  void add_to_rows(const GradientTile& tile, const TileNumbers& numbers, KeySide keys_of,
+                   const TileSums& to) const noexcept override {
     const PairKernels& kernels = arithmetic_.kernels();
     const std::size_t width = panel_width(), rows = tile.queries.rows;
-    const std::size_t row_pairs = arithmetic_.pairs_of(rows);
-    // A pair with one visible key is summed whole: at the other dz is 0, and its value finite.
+    // A pair with one visible key is summed whole: at the other the number is 0, and its key
+    // finite.
     const std::size_t first = round_down(tile.ranges.first, 2 * kernels.depth), pair = first / 2;
-    const std::size_t last = tile.ranges.last, depth = arithmetic_.pairs_of(last - first);
+    const std::size_t depth = arithmetic_.pairs_of(tile.ranges.last - first);
     for (std::size_t row = 0; row < rows; row += kernels.rows) {
       kernels.add_rows({.rows = HWY_MIN(kernels.rows, rows - row),
                         .columns = to.columns,
                         .depth = depth,
-                        .a = by_key_.data() + row * kGradientKeys / 2 + pair,
-                        .b = key_rows_.data() + (tile.key / 2 + pair) * width,
-                        .b_panel = arithmetic_.pairs_of(keys_->count()) * width,
-                        .c = to.dq.data() + row * to.columns,
+                        .a = by_key_[numbers.array].data() + row * kGradientKeys / 2 + pair,
+                        .b = key_rows_[keys_of].data() + (tile.key / 2 + pair) * width,
+                        .b_panel = arithmetic_.pairs_of(keys_[keys_of]->count()) * width,
+                        .c = to.sums + row * to.columns,
                         .c_stride = to.columns});
     }
-    for (std::size_t j = tile.first; j < last; j += kernels.rows) {
-      TileProduct<Pair> product{.rows = HWY_MIN(kernels.rows, last - j),
-                                .columns = to.columns,
-                                .depth = row_pairs,
-                                .a = by_row_.data() + j,
-                                .b = right(0),
-                                .b_panel = row_pairs * width,
-                                .c = to.dk.data() + (tile.key + j) * to.columns,
-                                .c_stride = to.columns};
-      kernels.add_transposed(product);
-      product.columns = product.c_stride = to.value_columns;
-      product.a = weights_.data() + j;
-      product.b = right(1);
-      product.c = to.dv.data() + (tile.key + j) * to.value_columns;
-      kernels.add_transposed(product);
-    }
-    // Non-finite numbers are rare, so they are added one by one.
-    if (!finite()) add_nonfinite(tile, to);
+    if (!keys_finite_[keys_of]) add_nonfinite_keys(tile, numbers, *keys_[keys_of], to);
   }
 
-  void finish_sums(const GradientSums& sums, std::size_t keys) const noexcept override {
+  void add_to_keys(const GradientTile& tile, const TileNumbers& numbers, RowSide rows_of,
+                   const TileSums& to) const noexcept override {
+    const PairKernels& kernels = arithmetic_.kernels();
+    const std::size_t row_pairs = arithmetic_.pairs_of(tile.queries.rows), last = tile.ranges.last;
+    for (std::size_t j = tile.first; j < last; j += kernels.rows) {
+      kernels.add_transposed({.rows = HWY_MIN(kernels.rows, last - j),
+                              .columns = to.columns,
+                              .depth = row_pairs,
+                              .a = by_row_[numbers.array].data() + j,
+                              .b = right_of(rows_of),
+                              .b_panel = row_pairs * panel_width(),
+                              .c = to.sums + (tile.key + j) * to.columns,
+                              .c_stride = to.columns});
+    }
+    if (!rows_finite_[rows_of]) add_nonfinite_rows(tile, numbers, rows_of, to);
+  }
+
+  void finish_sums(const TileSums& of, std::size_t keys) const noexcept override {
     if (!arithmetic_.kernels().is_turned) return;
-    turn_blocks(sums.dk.data(), round_up(keys, kTurned), sums.columns);
-    turn_blocks(sums.dv.data(), round_up(keys, kTurned), sums.value_columns);
+    turn_blocks(of.sums, round_up(keys, kTurned), of.columns);
   }
 
  private:
+  // Pairs that pad the depth meet zeros, and must not be NaN.
+  void clear_padding(const Buffer<Pair>& by_row, std::size_t rows) const {
+    const std::size_t pairs = (rows + 1) / 2, padding = arithmetic_.pairs_of(rows) - pairs;
+    std::fill_n(by_row.at(pairs * kGradientKeys, padding * kGradientKeys), padding * kGradientKeys,
+                Pair{});
+  }
+
   // Index of the sum of a key and a column while tiles are added.
   [[nodiscard]] std::size_t sum_at(std::size_t key, std::size_t column, std::size_t columns) const {
     if (!arithmetic_.kernels().is_turned) return key * columns + column;
@@ -122,28 +116,31 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
     return row * columns + round_down(column, kTurned) + key % kTurned;
   }
 
-  // Adds the non-finite numbers that packing replaced by 0, only for rows and keys that see them.
-  void add_nonfinite(const GradientTile& tile, const GradientSums& to) const {
-    const QueryTile& queries = tile.queries;
-    const std::size_t first = tile.ranges.first, last = tile.ranges.last;
-    for_each_nonfinite(
-        *keys_, tile.key + first, tile.key + last, [&](std::size_t j, std::size_t c, float x) {
-          for (std::size_t r = 0; r < queries.rows; ++r) {
-            if (!tile.sees(r, j - tile.key)) continue;
-            to.dq[r * to.columns + c] += tile.gradients[r * kGradientKeys + j - tile.key] * x;
-          }
-        });
-    const auto add_rows = [&](const Operand& from, const float* factors, const float* left,
-                              const Buffer<float>& sums, std::size_t columns) {
-      for_each_nonfinite(from, 0, queries.rows, [&](std::size_t r, std::size_t c, float x) {
-        for (std::size_t j = first; j < last; ++j) {
-          if (!tile.sees(r, j)) continue;
-          sums[sum_at(tile.key + j, c, columns)] += left[r * kGradientKeys + j] * (factors[r] * x);
-        }
-      });
-    };
-    add_rows(queries.queries, queries.lambda, tile.gradients, to.dk, to.columns);
-    add_rows(queries.d_output, queries.non_sink_weight, tile.weights, to.dv, to.value_columns);
+  // Both add the non-finite numbers that packing replaced by 0, only for rows and keys that see
+  // them. They are rare, so they are added one by one.
+  static void add_nonfinite_keys(const GradientTile& tile, const TileNumbers& numbers,
+                                 const Operand& keys, const TileSums& to) {
+    for_each_nonfinite(keys, tile.key + tile.ranges.first, tile.key + tile.ranges.last,
+                       [&](std::size_t key, std::size_t c, float x) {
+                         const std::size_t j = key - tile.key;
+                         for (std::size_t r = 0; r < tile.queries.rows; ++r) {
+                           if (!tile.sees(r, j)) continue;
+                           to.sums[r * to.columns + c] +=
+                               numbers.numbers[r * kGradientKeys + j] * x;
+                         }
+                       });
+  }
+  void add_nonfinite_rows(const GradientTile& tile, const TileNumbers& numbers, RowSide rows_of,
+                          const TileSums& to) const {
+    const float* factors = tile.queries.factors(rows_of);
+    for_each_nonfinite(tile.queries.operand(rows_of), 0, tile.queries.rows,
+                       [&](std::size_t r, std::size_t c, float x) {
+                         for (std::size_t j = tile.ranges.first; j < tile.ranges.last; ++j) {
+                           if (!tile.sees(r, j)) continue;
+                           to.sums[sum_at(tile.key + j, c, to.columns)] +=
+                               numbers.numbers[r * kGradientKeys + j] * (factors[r] * x);
+                         }
+                       });
   }
 
   // Calls add(row, column, number) for each non-finite number in rows first ... last - 1.
@@ -158,7 +155,7 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
     }
   }
 
-  Buffer<Pair> by_key_, by_row_, weights_;  // dz, dz times lambda, P times the non-sink weight
+  std::array<Buffer<Pair>, kTileArrays> by_key_, by_row_;
 };
 
 }  // namespace isentrope::HWY_NAMESPACE

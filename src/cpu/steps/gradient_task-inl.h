@@ -1,5 +1,5 @@
-// GradientTask: data of a task of the backward pass, a key block of one key head and the queries
-// that see it, tile by tile.
+// GradientTask: data of a task of the backward pass or the second-order pass. A task is a key block
+// of one key head, and the queries that see it, tile by tile.
 
 #if defined(ISENTROPE_GRADIENT_TASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_GRADIENT_TASK_INL_H_
@@ -8,12 +8,16 @@
 #define ISENTROPE_GRADIENT_TASK_INL_H_
 #endif
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "hwy/highway.h"
 #include "src/cpu/block_sizes.h"
 #include "src/cpu/kernels.h"
+#include "src/cpu/product/store-inl.h"
+#include "src/cpu/product/transpose-inl.h"
 #include "src/cpu/row_ranges.h"
 #include "src/cpu/scratch.h"
 #include "src/cpu/steps/gradient_products_f32-inl.h"
@@ -39,68 +43,142 @@ class GradientTask {
           value_columns(round_up(value_dim, panel_width())),
           keys(round_up(static_cast<std::size_t>(call.plan.block_rows), kGradientKeys)),
           pairs(DType::bf16),
-          uses_pairs(pairs.serves(call.input.q) && pairs.serves(call.input.k) &&
-                     pairs.serves(call.input.v) && pairs.serves(call.gradient.d_output)),
-          pair_keys(uses_pairs ? keys : 0),
-          pair_rows(uses_pairs ? kGradientRows : 0) {}
+          has_rows{true, static_cast<bool>(call.gradient.d_output),
+                   static_cast<bool>(call.query_tangents)},
+          has_keys{true, true, static_cast<bool>(call.key_tangents),
+                   static_cast<bool>(call.value_tangents)} {
+      uses_pairs = pairs.serves(call.gradient.d_output);
+      for (const ConstTensor* tensor :
+           {&call.input.q, &call.input.k, &call.input.v, &call.query_tangents, &call.key_tangents,
+            &call.value_tangents})
+        uses_pairs = uses_pairs && (!*tensor || pairs.serves(*tensor));
+    }
+    // Rows and keys of an operand to make room for, in either arithmetic.
+    [[nodiscard]] std::size_t rows_of(RowSide side) const {
+      return has_rows[side] ? kGradientRows : 0;
+    }
+    [[nodiscard]] std::size_t keys_of(KeySide side) const { return has_keys[side] ? keys : 0; }
+    [[nodiscard]] std::size_t pair_rows_of(RowSide side) const {
+      return uses_pairs ? rows_of(side) : 0;
+    }
+    [[nodiscard]] std::size_t pair_keys_of(KeySide side) const {
+      return uses_pairs ? keys_of(side) : 0;
+    }
     std::int64_t group;  // query heads of a key head
     std::size_t dim, value_dim, columns, value_columns;
-    std::size_t keys;  // of the longest key block, in whole tiles
-    Pairs pairs;       // bf16 only: dz may overflow f16
-    bool uses_pairs;   // supported, if values permit
-    std::size_t pair_keys, pair_rows;
+    std::size_t keys;         // of the longest key block, in whole tiles
+    Pairs pairs;              // bf16 only: dz may overflow f16
+    bool uses_pairs = false;  // supported, if values permit
+    std::array<bool, kRowSides> has_rows;
+    std::array<bool, kKeySides> has_keys;
   };
 
   explicit GradientTask(const BackwardCall& call)
       : call_(call),
         sizes_(call),
         statistics_(call.gradient),
-        keys_(call.input.k),
-        values_(call.input.v),
+        keys_{Operand(call.input.k), Operand(call.input.v), Operand(call.key_tangents),
+              Operand(call.value_tangents)},
         tile_(call),
         f32_({}, sizes_.dim, sizes_.value_dim),
         pairs_(sizes_.pairs, sizes_.dim, sizes_.value_dim),
-        sums_{sizes_.columns, sizes_.value_columns, {}, {}, {}},
-        scratch_({keys_.pointers(sizes_.keys),
-                  keys_.copy(sizes_.keys),
-                  values_.pointers(sizes_.keys),
-                  values_.copy(sizes_.keys),
+        scratch_({keys_[kKeys].pointers(sizes_.keys),
+                  keys_[kKeys].copy(sizes_.keys),
+                  keys_[kValues].pointers(sizes_.keys),
+                  keys_[kValues].copy(sizes_.keys),
+                  keys_[kKeyTangents].pointers(sizes_.keys_of(kKeyTangents)),
+                  keys_[kKeyTangents].copy(sizes_.keys_of(kKeyTangents)),
+                  keys_[kValueTangents].pointers(sizes_.keys_of(kValueTangents)),
+                  keys_[kValueTangents].copy(sizes_.keys_of(kValueTangents)),
                   tile_.queries.pointers(kGradientRows),
                   tile_.queries.copy(kGradientRows),
                   tile_.d_output.pointers(kGradientRows),
                   tile_.d_output.copy(kGradientRows),
-                  f32_.keys_across(sizes_.keys),
-                  f32_.values_across(sizes_.keys),
-                  f32_.key_rows(sizes_.keys),
-                  f32_.queries_left(kGradientRows),
-                  f32_.d_output_left(kGradientRows),
-                  pairs_.keys_across(sizes_.pair_keys),
-                  pairs_.values_across(sizes_.pair_keys),
-                  pairs_.key_rows(sizes_.pair_keys),
-                  pairs_.queries_left(sizes_.pair_rows),
-                  pairs_.queries_right(sizes_.pair_rows),
-                  pairs_.d_output_left(sizes_.pair_rows),
-                  pairs_.d_output_right(sizes_.pair_rows),
-                  pairs_.by_key(sizes_.pair_rows),
-                  pairs_.by_row(sizes_.pair_rows),
-                  pairs_.weights(sizes_.pair_rows),
+                  tile_.query_tangents.pointers(kGradientRows),
+                  tile_.query_tangents.copy(kGradientRows),
+                  f32_.across(kKeys, sizes_.keys),
+                  f32_.across(kValues, sizes_.keys),
+                  f32_.across(kKeyTangents, sizes_.keys_of(kKeyTangents)),
+                  f32_.across(kValueTangents, sizes_.keys_of(kValueTangents)),
+                  f32_.key_rows(kKeys, sizes_.keys),
+                  f32_.key_rows(kKeyTangents, sizes_.keys_of(kKeyTangents)),
+                  f32_.left(kQueries, kGradientRows),
+                  f32_.left(kOutputGradients, sizes_.rows_of(kOutputGradients)),
+                  f32_.left(kQueryTangents, sizes_.rows_of(kQueryTangents)),
+                  pairs_.across(kKeys, sizes_.pair_keys_of(kKeys)),
+                  pairs_.across(kValues, sizes_.pair_keys_of(kValues)),
+                  pairs_.across(kKeyTangents, sizes_.pair_keys_of(kKeyTangents)),
+                  pairs_.across(kValueTangents, sizes_.pair_keys_of(kValueTangents)),
+                  pairs_.key_rows(kKeys, sizes_.pair_keys_of(kKeys)),
+                  pairs_.key_rows(kKeyTangents, sizes_.pair_keys_of(kKeyTangents)),
+                  pairs_.left(kQueries, sizes_.pair_rows_of(kQueries)),
+                  pairs_.right(kQueries, sizes_.pair_rows_of(kQueries)),
+                  pairs_.left(kOutputGradients, sizes_.pair_rows_of(kOutputGradients)),
+                  pairs_.right(kOutputGradients, sizes_.pair_rows_of(kOutputGradients)),
+                  pairs_.left(kQueryTangents, sizes_.pair_rows_of(kQueryTangents)),
+                  pairs_.right(kQueryTangents, sizes_.pair_rows_of(kQueryTangents)),
+                  pairs_.by_key(kGradients, sizes_.pair_rows_of(kQueries)),
+                  pairs_.by_row(kGradients, sizes_.pair_rows_of(kQueries)),
+                  pairs_.by_row(kWeights, sizes_.pair_rows_of(kQueries)),
+                  pairs_.by_key(kTangents, call.second ? sizes_.pair_rows_of(kQueries) : 0),
+                  pairs_.by_row(kTangents, call.second ? sizes_.pair_rows_of(kQueries) : 0),
                   {sums_.dq, kGradientRows * sizes_.columns},
+                  {sums_.of_first_order, asks_first_order() ? kGradientRows * sizes_.columns : 0},
                   {sums_.dk, sizes_.keys * sizes_.columns},
                   {sums_.dv, sizes_.keys * sizes_.value_columns}}) {}
 
+  // Computes an item: run_query_tile() adds each query tile to the sums.
+  template <typename Run>
+  void run_item(std::int64_t index, const Run& run_query_tile) {
+    list_keys(index);
+    // Sums begin at 0, because masks decide which tile comes first. Clearing only the block's keys,
+    // in transposable blocks, halved the instructions of 16 keys.
+    const std::size_t keys = keys_[kKeys].count(), sums = round_up(keys, kTurned);
+    std::fill_n(sums_.dk.data(), sums * sizes_.columns, 0.0f);
+    std::fill_n(sums_.dv.data(), sums * sizes_.value_columns, 0.0f);
+    pack_keys();
+    for_each_query_tile([&] {
+      std::fill_n(sums_.dq.data(), tile_.rows * sizes_.columns, 0.0f);
+      run_query_tile();
+      return true;
+    });
+    products_->finish_sums(dk_sums(), keys);
+    products_->finish_sums(dv_sums(), keys);
+    // dk was summed with queries times lambda in log2, and a logit's gradient is per nat.
+    for (std::size_t j = 0; j < keys; ++j) {
+      const std::int64_t key = item_.begin + static_cast<std::int64_t>(j);
+      store_row(call_.result.dk, item_.batch, item_.kv_head, key, static_cast<float>(kLn2),
+                sums_.dk.at(j * sizes_.columns, sizes_.columns));
+      store_row(call_.result.dv, item_.batch, item_.kv_head, key, 1,
+                sums_.dv.at(j * sizes_.value_columns, sizes_.value_columns));
+    }
+  }
+
+  [[nodiscard]] TileSums dq_sums() const { return {sums_.dq.data(), sizes_.columns}; }
+  [[nodiscard]] TileSums dk_sums() const { return {sums_.dk.data(), sizes_.columns}; }
+  [[nodiscard]] TileSums dv_sums() const { return {sums_.dv.data(), sizes_.value_columns}; }
+
+  // Returns whether the second-order pass needs dq of the backward pass: lambda has a tangent or a
+  // gradient.
+  [[nodiscard]] bool asks_first_order() const {
+    return call_.second && (call_.second->tangents.lambda || call_.result.d_lambda);
+  }
+
   void list_keys(std::int64_t index) {
     item_ = item_of(call_.plan, index);
-    for (Operand* operand : {&keys_, &values_}) {
-      operand->clear();
-      operand->add(item_.batch, item_.kv_head, item_.begin, item_.end);
-      operand->resolve();
+    for (std::size_t side = 0; side < kKeySides; ++side) {
+      keys_[side].clear();
+      if (!sizes_.has_keys[side]) continue;
+      keys_[side].add(item_.batch, item_.kv_head, item_.begin, item_.end);
+      keys_[side].resolve();
     }
   }
 
   // One arithmetic a key block: dk and dv sum over all its queries and must be rounded alike.
   void pack_keys() {
     products_ = pairs_fit() ? static_cast<GradientProducts*>(&pairs_) : &f32_;
-    products_->pack_keys(keys_, values_);
+    for (const KeySide side : {kKeys, kValues, kKeyTangents, kValueTangents})
+      if (sizes_.has_keys[side]) products_->pack_keys(side, keys_[side]);
   }
 
   // Calls visit() with each query tile in tile_, until it returns false. Heads are consecutive, so
@@ -120,9 +198,13 @@ class GradientTask {
   // Checks all queries too, which costs nothing next to their products with a key block.
   bool pairs_fit() {
     const Pairs& pairs = sizes_.pairs;
-    return sizes_.uses_pairs && pairs.fits(keys_) && pairs.fits(values_) &&
-           for_each_query_tile(
-               [&] { return pairs.fits(tile_.queries) && pairs.fits(tile_.d_output); });
+    return sizes_.uses_pairs &&
+           std::all_of(keys_.begin(), keys_.end(),
+                       [&](const Operand& keys) { return pairs.fits(keys); }) &&
+           for_each_query_tile([&] {
+             return pairs.fits(tile_.queries) && pairs.fits(tile_.d_output) &&
+                    pairs.fits(tile_.query_tangents);
+           });
   }
 
   // Calls visit(first key, ranges) for each tile of keys that some row of the query tile sees.
@@ -138,8 +220,8 @@ class GradientTask {
     }
     // A query tile that sees no key of this block is not packed: half of them in causal calls.
     bool packed = false;
-    for (std::size_t key = 0; key < keys_.count(); key += kGradientKeys) {
-      const std::size_t keys = HWY_MIN(kGradientKeys, keys_.count() - key);
+    for (std::size_t key = 0; key < keys_[kKeys].count(); key += kGradientKeys) {
+      const std::size_t keys = HWY_MIN(kGradientKeys, keys_[kKeys].count() - key);
       const GradientRanges ranges(tile_.rows, item_.begin + static_cast<std::int64_t>(key),
                                   static_cast<std::int64_t>(keys),
                                   [&](std::size_t r) { return tile_.ranges[r]; });
@@ -153,21 +235,28 @@ class GradientTask {
   void pack_queries() {
     for (std::size_t r = 0; r < tile_.rows; ++r) {
       tile_.lambda[r] = scale_log2(tile_.scale.before_cap[tile_.query(r)]);
+      tile_.tangent_factor[r] =
+          call_.query_tangents_are_scaled ? static_cast<float>(kLog2E) : tile_.lambda[r];
       tile_.gradients[r] = row_gradient(tile_, r, statistics_, tile_.non_sink_weight[r]);
     }
-    products_->pack_queries(tile_);
+    for (const RowSide side : {kQueries, kOutputGradients, kQueryTangents})
+      if (sizes_.has_rows[side]) products_->pack_rows(side, tile_);
   }
 
   const BackwardCall& call_;
   const Sizes sizes_;
   const Pairs::Session session_{sizes_.pairs, sizes_.uses_pairs};
   const StatisticGradients statistics_;
-  Operand keys_, values_;  // the key block
+  std::array<Operand, kKeySides> keys_;  // the key block
   QueryTile tile_;
   GradientProductsOf<F32> f32_;
   GradientProductsOf<Pairs> pairs_;
   GradientProducts* products_ = nullptr;  // for the key block
-  GradientSums sums_;
+  // dq without lambda; dk (in log2 like queries) and dv.
+  struct Sums {
+    Buffer<float> dq, of_first_order, dk, dv;
+  };
+  Sums sums_;
   Scratch scratch_;
   WorkItem item_{};
 };

@@ -88,9 +88,9 @@ HWY_INLINE GradientRow gradient_row_for(unsigned terms) {
                             : gradient_row<false, false>;
 }
 
-// Clears both at keys that a dilated row skips; the row sees key `begin` of the tile.
+// Clears the numbers of keys that a dilated row skips; the row sees key `begin` of the tile.
 HWY_INLINE void clear_between(std::size_t begin, std::size_t stride, std::size_t columns,
-                              float* HWY_RESTRICT weights, float* HWY_RESTRICT gradients) {
+                              float* HWY_RESTRICT numbers) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
   const std::size_t lanes = hn::Lanes(d), step = HWY_MIN(stride, columns);
@@ -103,8 +103,7 @@ HWY_INLINE void clear_between(std::size_t begin, std::size_t stride, std::size_t
              advance = hn::Set(di, static_cast<std::int32_t>(lanes % step));
   for (std::size_t j = 0; j < columns; j += lanes) {
     const auto seen = hn::RebindMask(d, hn::Eq(distance, hn::Zero(di)));
-    hn::Store(hn::IfThenElseZero(seen, hn::Load(d, weights + j)), d, weights + j);
-    hn::Store(hn::IfThenElseZero(seen, hn::Load(d, gradients + j)), d, gradients + j);
+    hn::Store(hn::IfThenElseZero(seen, hn::Load(d, numbers + j)), d, numbers + j);
     distance = hn::Add(distance, advance);
     distance = hn::IfThenElse(hn::Lt(distance, period), distance, hn::Sub(distance, period));
   }

@@ -93,16 +93,28 @@ HWY_INLINE Tanh tanh_of(hn::Vec<Floats> x) {
   return {hn::CopySign(result, x), slope};
 }
 
-// Soft-caps logits[0, columns) in place, rounded up to whole vectors (there must be room). Stores d
-// capped / d logit in `slopes` if given. Bias and mask, of fewer calls, are read key by key.
+// Derivatives of a capped logit with respect to the logit, of first and second order, for each key;
+// null if not needed. A logit's unit of log2 cancels in the first; the second is per nat.
+struct CapDerivatives {
+  float* slopes = nullptr;
+  float* curvatures = nullptr;
+};
+
+// Soft-caps logits[0, columns) in place, rounded up to whole vectors (there must be room). Bias and
+// mask, of fewer calls, are read key by key.
 HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* HWY_RESTRICT logits,
-                           float* HWY_RESTRICT slopes) {
+                           const CapDerivatives& derivatives) {
   const Floats d;
   const auto cap = hn::Set(d, scale_log2(terms.soft_cap)), after = hn::Set(d, terms.after_cap);
+  const auto bend = hn::Set(d, -2 / terms.soft_cap);
   for (std::size_t j = 0; j < columns; j += hn::Lanes(d)) {
     const Tanh tanh = tanh_of(hn::Div(hn::Load(d, logits + j), cap));
+    const auto slope = hn::Mul(after, tanh.slope);
     hn::Store(hn::Mul(after, hn::Mul(cap, tanh.value)), d, logits + j);
-    if (slopes) hn::Store(hn::Mul(after, tanh.slope), d, slopes + j);
+    if (derivatives.slopes) hn::Store(slope, d, derivatives.slopes + j);
+    // (tanh x)'' = -2 tanh x (tanh x)'
+    if (derivatives.curvatures)
+      hn::Store(hn::Mul(hn::Mul(bend, tanh.value), slope), d, derivatives.curvatures + j);
   }
 }
 
@@ -111,9 +123,9 @@ HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* 
 // of -inf become -inf by selection. Columns past `end` may be soft-capped.
 HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin, std::size_t end,
                                       std::size_t columns, float* HWY_RESTRICT logits,
-                                      float* HWY_RESTRICT slopes = nullptr) {
+                                      const CapDerivatives& derivatives = {}) {
   constexpr float kMasked = -std::numeric_limits<float>::infinity();
-  if (terms.soft_cap > 0) cap_logits(terms, columns, logits, slopes);
+  if (terms.soft_cap > 0) cap_logits(terms, columns, logits, derivatives);
   // The caller's bias is in nats.
   const float on_bias = scale_log2(terms.on_bias);
   std::int64_t support = 0;
@@ -125,6 +137,25 @@ HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin
     support += !masked;
   }
   return support;
+}
+
+// Tangent of the bias of one row, from the first key of its tile on; without data it is zero.
+struct BiasTangent {
+  const float* data = nullptr;
+  std::int64_t stride = 0;
+};
+
+// Turns tangents of scaled scores into those of logits, in nats, for the same keys. `slopes` is
+// read under a soft-cap only. Hidden keys become 0 by selection.
+HWY_INLINE void finish_tangents(const LogitTerms& terms, const BiasTangent& bias, std::size_t begin,
+                                std::size_t end, const float* HWY_RESTRICT slopes,
+                                float* HWY_RESTRICT tangents) {
+  for (std::size_t j = begin; j < end; j += terms.stride) {
+    const auto key = static_cast<std::int64_t>(j);
+    float tangent = terms.soft_cap > 0 ? slopes[j] * tangents[j] : tangents[j];
+    if (bias.data) tangent += terms.on_bias * bias.data[key * bias.stride];
+    tangents[j] = terms.is_masked(key) ? 0 : tangent;
+  }
 }
 
 }  // namespace isentrope::HWY_NAMESPACE

@@ -22,11 +22,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// The rows of a forward work item: all query heads of the group, one after the other, share keys.
+// The rows of a query block: all query heads of the group, one after the other, share keys.
 class QueryBlock {
  public:
-  explicit QueryBlock(const ForwardCall& call)
+  QueryBlock(const Call& call, bool asks_distance)
       : call_(call),
+        asks_distance_(asks_distance),
         group_(call.input.q.extents[1] / call.plan.kv_heads),
         queries_(call.input.q),
         next_queries_(call.input.q) {}
@@ -37,14 +38,14 @@ class QueryBlock {
   Scratch::Array copy(std::size_t rows) { return queries_.copy(rows); }
   Scratch::Array lambda(std::size_t rows) { return {lambda_, rows}; }
   Scratch::Array ranges(std::size_t rows) { return {ranges_, rows}; }
-  Scratch::Array own_keys(std::size_t rows) { return {own_keys_, asks_distance() ? rows : 0}; }
+  Scratch::Array own_keys(std::size_t rows) { return {own_keys_, asks_distance_ ? rows : 0}; }
 
   void list(const WorkItem& item) noexcept {
     rows_ = static_cast<std::size_t>(group_ * (item.end - item.begin));
     seen_ = list_row_ranges(call_.options.mask, item, group_, call_.input.q.extents[2],
                             call_.plan.keys, ranges_.at(0, rows_));
-    if (asks_distance()) list_own_keys(item);
-    list_pointers(item, queries_);
+    if (asks_distance_) list_own_keys(item);
+    list_rows(item, queries_);
     queries_.resolve();
     // lambda is gathered here, because a row tile may span several heads with different scales.
     std::size_t row = 0;
@@ -57,9 +58,16 @@ class QueryBlock {
     std::fill(lambda_.data() + row, lambda_.data() + lambda_.size(), 0.0f);
   }
 
+  // Lists the same rows of another tensor, in the same order.
+  void list_rows(const WorkItem& item, Operand& to) const {
+    to.clear();
+    for (std::int64_t member = 0; member < group_; ++member)
+      to.add(item.batch, item.kv_head * group_ + member, item.begin, item.end);
+  }
+
   // Prefetches the next item's queries.
   void fetch_next(const WorkItem& item) noexcept {
-    list_pointers(item, next_queries_);
+    list_rows(item, next_queries_);
     for (std::size_t row = 0; row < next_queries_.count(); ++row) prefetch_row(next_queries_, row);
   }
 
@@ -77,14 +85,10 @@ class QueryBlock {
   }
   // Returns the keys at the positions of rows from `row` on; null unless distances are needed.
   [[nodiscard]] const double* own_keys_from(std::size_t row) const {
-    return asks_distance() ? own_keys_.data() + row : nullptr;
+    return asks_distance_ ? own_keys_.data() + row : nullptr;
   }
 
  private:
-  [[nodiscard]] bool asks_distance() const {
-    return static_cast<bool>(call_.output.statistics.distance);
-  }
-
   // Masks depend on batch and query, not on the head.
   void list_own_keys(const WorkItem& item) {
     const auto of_head = static_cast<std::size_t>(item.end - item.begin);
@@ -94,13 +98,8 @@ class QueryBlock {
     std::fill(own_keys_.data() + rows_, own_keys_.data() + own_keys_.size(), 0.0);
   }
 
-  void list_pointers(const WorkItem& item, Operand& to) const {
-    to.clear();
-    for (std::int64_t member = 0; member < group_; ++member)
-      to.add(item.batch, item.kv_head * group_ + member, item.begin, item.end);
-  }
-
-  const ForwardCall& call_;
+  const Call& call_;
+  const bool asks_distance_;
   const std::int64_t group_;
   Operand queries_, next_queries_;
   Buffer<float> lambda_;

@@ -1,4 +1,4 @@
-// QueryTile and GradientTile: operands of one step of the backward pass.
+// QueryTile and GradientTile: operands of one step of the backward pass and the second-order pass.
 
 #if defined(ISENTROPE_QUERY_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_QUERY_TILE_INL_H_
@@ -31,12 +31,22 @@ static_assert(HWY_MAX_BYTES < 64 || (kGradientRows % 16 == 0 && kBlockKeys % 16 
 using GradientRanges = TileRanges<kGradientRows>;
 static_assert(kRegisterRows % 2 == 0);  // the two rows of a pair are in one register tile
 
+// Operands of the products: rows of a query tile, and of a key block. Tangents belong to the
+// second-order pass. An operand without data has no rows.
+enum RowSide : std::size_t { kQueries, kOutputGradients, kQueryTangents, kRowSides };
+enum KeySide : std::size_t { kKeys, kValues, kKeyTangents, kValueTangents, kKeySides };
+constexpr bool is_of_values(RowSide side) { return side == kOutputGradients; }
+constexpr bool is_of_values(KeySide side) { return side == kValues || side == kValueTangents; }
+// Arrays of a gradient tile; the last one is that of the second-order pass.
+enum TileArray : std::size_t { kWeights, kGradients, kTangents, kTileArrays };
+
 // Up to kGradientRows queries of one head.
 struct QueryTile {
   explicit QueryTile(const BackwardCall& backward)
       : call(backward),
         queries(backward.input.q),
-        d_output(backward.gradient.d_output ? backward.gradient.d_output : backward.input.v) {}
+        d_output(backward.gradient.d_output),
+        query_tangents(backward.query_tangents) {}
 
   // Starts a new tile at query `first`. Queries are listed before it is known whether any sees a
   // key of the block. Packing, the expensive part, waits for that.
@@ -48,29 +58,41 @@ struct QueryTile {
     const std::int64_t last =
         HWY_MIN(call.input.q.extents[2], first + static_cast<std::int64_t>(kGradientRows));
     rows = static_cast<std::size_t>(last - first);
-    queries.clear();
-    queries.add(batch, head, first, last);
-    queries.resolve();
-    d_output.clear();
-    if (!call.gradient.d_output) return;
-    d_output.add(batch, head, first, last);
-    d_output.resolve();
+    const auto list_rows = [&](Operand& operand, bool is_given) {
+      operand.clear();
+      if (!is_given) return;
+      operand.add(batch, head, first, last);
+      operand.resolve();
+    };
+    list_rows(queries, true);
+    list_rows(d_output, static_cast<bool>(call.gradient.d_output));
+    list_rows(query_tangents, static_cast<bool>(call.query_tangents));
   }
 
   [[nodiscard]] std::int64_t query(std::size_t row) const {
     return first_query + static_cast<std::int64_t>(row);
   }
 
+  [[nodiscard]] const Operand& operand(RowSide side) const {
+    return side == kQueries ? queries : side == kOutputGradients ? d_output : query_tangents;
+  }
+  // Returns the factor of each row in the operand's products.
+  [[nodiscard]] const float* factors(RowSide side) const {
+    return side == kQueries ? lambda : side == kOutputGradients ? non_sink_weight : tangent_factor;
+  }
+
   const BackwardCall& call;
-  Operand queries, d_output;  // d_output has no rows without an upstream gradient
+  Operand queries, d_output, query_tangents;
   std::int64_t batch = 0, head = 0, first_query = 0;
   std::size_t rows = 0;
   HeadScale scale{};
   KeyRange ranges[kGradientRows];
   RowGradient gradients[kGradientRows];
-  // Queries are multiplied by lambda in log2, output gradients by the non-sink weight. Both arrays
-  // cover whole register tiles of rows.
-  float lambda[kGradientRows] = {}, non_sink_weight[kGradientRows] = {};
+  // Queries and their tangents are multiplied by lambda in log2, unless tangents are scaled
+  // already, and output gradients by the non-sink weight. All arrays cover whole register tiles of
+  // rows.
+  float lambda[kGradientRows] = {}, non_sink_weight[kGradientRows] = {},
+        tangent_factor[kGradientRows] = {};
 };
 
 // A query tile and up to kGradientKeys keys of a block.

@@ -45,21 +45,22 @@ HWY_INLINE double dot_in_double(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b
   return result;
 }
 
-// Returns do.output, in double because its rounding error would enter every weight of the row.
-HWY_INLINE double row_product(const QueryTile& tile, std::size_t row) {
-  const AttentionGradientInput& g = tile.call.gradient;
+// Returns do.output, or that with the output's tangent, in double because its rounding error would
+// enter every weight of the row.
+HWY_INLINE double row_product(const QueryTile& tile, std::size_t row, const ConstTensor& output) {
+  const ConstTensor& d_output = tile.call.gradient.d_output;
   const std::int64_t query = tile.query(row);
   const auto product = [&]<typename T>(const T*) {
-    const T* output = static_cast<const T*>(g.output.data) + tile.batch * g.output.strides[0] +
-                      tile.head * g.output.strides[1] + query * g.output.strides[2];
-    return dot_in_double(output, reinterpret_cast<const T*>(tile.d_output.row(row)),
+    const T* of_row = static_cast<const T*>(output.data) + tile.batch * output.strides[0] +
+                      tile.head * output.strides[1] + query * output.strides[2];
+    return dot_in_double(of_row, reinterpret_cast<const T*>(tile.d_output.row(row)),
                          tile.d_output.columns());
   };
-  if (g.output.type == g.d_output.type && g.output.strides[3] == 1) {
-    if (g.output.type == DType::f32) return product(static_cast<const float*>(nullptr));
-    if (g.output.type == DType::bf16) return product(static_cast<const BFloat16*>(nullptr));
+  if (output.type == d_output.type && output.strides[3] == 1) {
+    if (output.type == DType::f32) return product(static_cast<const float*>(nullptr));
+    if (output.type == DType::bf16) return product(static_cast<const BFloat16*>(nullptr));
   }
-  return output_product(g, tile.batch, tile.head, query);
+  return output_product(output, d_output, tile.batch, tile.head, query);
 }
 
 // With a sink of weight 1 - w, output = w sum_j p_j v_j. The product rule gives dz_j = p_j w
@@ -77,7 +78,7 @@ HWY_INLINE RowGradient row_gradient(const QueryTile& tile, std::size_t row,
   const auto& sink = call.options.sinks;
   const double share = sink ? non_sink_weight(lse, sink(head)) : 1.0;
   non_sink = static_cast<float>(share);
-  const double mean_dp = g.d_output ? share * row_product(tile, row) : 0.0;
+  const double mean_dp = g.d_output ? share * row_product(tile, row, g.output) : 0.0;
   RowGradient result{.lse_log2 = static_cast<float>(kLog2E * static_cast<double>(lse)),
                      .base = -static_cast<float>(mean_dp)};
   statistics.add(batch, head, query, result);

@@ -40,8 +40,8 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
   if (to.support) to.support(batch, head, query) = stats.support;
 }
 
-double output_product(const AttentionGradientInput& gradient, std::int64_t batch, std::int64_t head,
-                      std::int64_t query) {
+double output_product(const ConstTensor& output, const ConstTensor& d_output, std::int64_t batch,
+                      std::int64_t head, std::int64_t query) {
   // Products are exact in double, and sums may cancel: this enters every weight's gradient.
   const auto number = [&](const ConstTensor& tensor, std::int64_t column) {
     const std::int64_t row =
@@ -50,8 +50,8 @@ double output_product(const AttentionGradientInput& gradient, std::int64_t batch
         float_at(tensor.type, tensor.data, row + column * tensor.strides[3]));
   };
   double sum = 0;
-  for (std::int64_t c = 0; c < gradient.output.extents[3]; ++c)
-    sum += number(gradient.output, c) * number(gradient.d_output, c);
+  for (std::int64_t c = 0; c < output.extents[3]; ++c)
+    sum += number(output, c) * number(d_output, c);
   return sum;
 }
 

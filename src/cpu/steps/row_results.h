@@ -14,9 +14,9 @@ void write_results(const ForwardCall& call, std::int64_t batch, std::int64_t hea
 [[nodiscard]] float lambda_of(const ForwardCall& call, std::int64_t batch, std::int64_t head,
                               std::int64_t query, std::int64_t support);
 
-// Returns do.output of one row.
-[[nodiscard]] double output_product(const AttentionGradientInput& gradient, std::int64_t batch,
-                                    std::int64_t head, std::int64_t query);
+// Returns do.output of one row, or that with the output's tangent.
+[[nodiscard]] double output_product(const ConstTensor& output, const ConstTensor& d_output,
+                                    std::int64_t batch, std::int64_t head, std::int64_t query);
 
 // Merges the splits of the keys of one key head, in order, and writes its rows' results.
 void merge_splits(const ForwardCall& call, std::int64_t index);

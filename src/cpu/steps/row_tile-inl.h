@@ -24,7 +24,7 @@ namespace isentrope::HWY_NAMESPACE {
 struct RowTile {
   using Ranges = TileRanges<kStateRows>;
 
-  const ForwardCall& call;
+  const Call& call;
   const WorkItem& item;
   std::int64_t block;      // first key of the block
   std::size_t row, rows;   // first row within the work item, and number of rows

@@ -134,6 +134,15 @@ std::vector<Problem> problems() {
   return list;
 }
 
+// A third of the shapes, and every option: caches have no derivatives.
+std::vector<Problem> problems_of_derivatives() {
+  std::vector<Problem> list;
+  for (const Problem& problem : problems())
+    if (list.empty() || problem.seed % 3 == 0) list.push_back(problem);
+  for (const char* line : kOptionLines) list.push_back(parse_problem(line));
+  return list;
+}
+
 class OnTarget : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -164,6 +173,35 @@ TEST_P(OnTarget, BackwardIsWithinBudget) {
     const reference::GradientInput gradient = random_gradient(problem);
     const Ratio ratio =
         backward_error_over_budget(data, gradient, run_backward(data, run_forward(data), gradient));
+    EXPECT_LE(ratio.worst, 1) << text_of(problem) << ": " << ratio.where;
+    worst = std::max(worst, ratio.worst);
+  }
+  std::printf("largest error over budget: %.3f\n", worst);
+}
+
+TEST_P(OnTarget, TangentIsWithinBudget) {
+  double worst = 0;
+  for (const Problem& problem : problems_of_derivatives()) {
+    const Data data(problem);
+    const Tensors tangents = random_tangents(problem);
+    const Ratio ratio =
+        tangent_error_over_budget(data, tangents, run_tangent(data, run_forward(data), tangents));
+    EXPECT_LE(ratio.worst, 1) << text_of(problem) << ": " << ratio.where;
+    worst = std::max(worst, ratio.worst);
+  }
+  std::printf("largest error over budget: %.3f\n", worst);
+}
+
+TEST_P(OnTarget, SecondOrderIsWithinBudget) {
+  double worst = 0;
+  for (const Problem& problem : problems_of_derivatives()) {
+    const Data data(problem);
+    const Tensors tangents = random_tangents(problem);
+    const reference::GradientInput gradient = random_gradient(problem);
+    const ForwardResult forward = run_forward(data);
+    const BackwardResult result =
+        run_second_order(data, forward, tangents, run_tangent(data, forward, tangents), gradient);
+    const Ratio ratio = second_order_error_over_budget(data, tangents, gradient, result);
     EXPECT_LE(ratio.worst, 1) << text_of(problem) << ": " << ratio.where;
     worst = std::max(worst, ratio.worst);
   }

@@ -1,5 +1,7 @@
 // The reference's derivatives against differences of its forward and backward passes.
 
+#include "tools/check/derivatives.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 #include <random>
 
 #include "isentrope/reference.h"
-#include "tools/check/data.h"
 
 namespace isentrope::check {
 namespace {
@@ -19,32 +20,9 @@ constexpr const char* kLines[] = {
     "shape=1x2x6x8x3 lambda=1 cap=0.7 mask=documents=2 rule=xai_temperature(len=8)",
     "shape=2x2x4x9x3 mask=left_padding,right_padding,dilation=2 dropout=0.5"};
 
-// Every tensor of a call in float64, at a point or as a direction.
-struct Tensors {
-  std::vector<double> q, k, v, bias, sinks, lambda;
-
-  // Returns views with the extents of the problem's tensors; empty vectors are left out.
-  [[nodiscard]] reference::Input input(const Problem& p) const {
-    const auto view = [](const std::vector<double>& values, auto extents) {
-      constexpr std::size_t kRank = extents.size();
-      return values.empty() ? View<const double, kRank>{}
-                            : contiguous_view<const double, kRank>(values.data(), extents);
-    };
-    using Four = std::array<std::int64_t, 4>;
-    return {view(q, Four{p.batch, p.heads, p.queries, p.dim}),
-            view(k, Four{p.batch, p.kv_heads, p.keys, p.dim}),
-            view(v, Four{p.batch, p.kv_heads, p.keys, p.value_dim}),
-            view(bias, Four{p.batch, p.heads, p.queries, p.keys}),
-            view(sinks, std::array<std::int64_t, 1>{p.heads}),
-            view(lambda, std::array<std::int64_t, 3>{p.batch, p.heads, p.queries})};
-  }
-  [[nodiscard]] std::array<const std::vector<double>*, 6> all() const {
-    return {&q, &k, &v, &bias, &sinks, &lambda};
-  }
-  [[nodiscard]] std::array<std::vector<double>*, 6> all() {
-    return {&q, &k, &v, &bias, &sinks, &lambda};
-  }
-};
+// The members of a call's tensors.
+constexpr std::array kMembers = {&Tensors::q,    &Tensors::k,     &Tensors::v,
+                                 &Tensors::bias, &Tensors::sinks, &Tensors::lambda};
 
 Tensors tensors_of(const Data& data) {
   const Problem& p = data.problem;
@@ -57,7 +35,9 @@ Tensors tensors_of(const Data& data) {
              {},
              {}};
   if (p.bias)
-    at.bias.assign(options.bias.data, options.bias.data + rows * static_cast<std::size_t>(p.keys));
+    at.bias.assign(
+        static_cast<const float*>(options.bias.data),
+        static_cast<const float*>(options.bias.data) + rows * static_cast<std::size_t>(p.keys));
   if (p.sink) at.sinks.assign(options.sinks.data, options.sinks.data + p.heads);
   if (p.lambda_table) at.lambda.assign(options.lambda.data, options.lambda.data + rows);
   return at;
@@ -67,17 +47,17 @@ Tensors random_direction(const Tensors& at) {
   std::mt19937 random(7);
   std::normal_distribution<double> normal;
   Tensors direction = at;
-  for (std::vector<double>* values : direction.all()) {
-    for (double& value : *values) value = std::isinf(value) ? 0 : normal(random);
+  for (const auto member : kMembers) {
+    for (double& value : direction.*member) value = std::isinf(value) ? 0 : normal(random);
   }
   return direction;
 }
 
 Tensors moved(const Tensors& at, double step, const Tensors& direction) {
   Tensors result = at;
-  for (std::size_t i = 0; i < 6; ++i) {
-    for (std::size_t j = 0; j < result.all()[i]->size(); ++j)
-      (*result.all()[i])[j] += step * (*direction.all()[i])[j];
+  for (const auto member : kMembers) {
+    for (std::size_t i = 0; i < (result.*member).size(); ++i)
+      (result.*member)[i] += step * (direction.*member)[i];
   }
   return result;
 }

@@ -1,0 +1,110 @@
+// ScoreTerm and ValueTerm: one product of a tangent, in the arithmetic that its numbers permit.
+
+#if defined(ISENTROPE_SCORE_TERM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ISENTROPE_SCORE_TERM_INL_H_
+#undef ISENTROPE_SCORE_TERM_INL_H_
+#else
+#define ISENTROPE_SCORE_TERM_INL_H_
+#endif
+
+#include <cstddef>
+
+#include "hwy/highway.h"
+#include "src/cpu/block_sizes.h"
+#include "src/cpu/product/f32_arithmetic-inl.h"
+#include "src/cpu/product/pairs_arithmetic-inl.h"
+#include "src/cpu/scratch.h"
+#include "src/cpu/steps/pv_tile-inl.h"
+#include "src/cpu/steps/qk_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isentrope::HWY_NAMESPACE {
+
+// Scores of the queries of an item with the keys of a block. A term without queries or keys is 0.
+class ScoreTerm {
+ public:
+  ScoreTerm(const Pairs& pairs, const ConstTensor& queries, const ConstTensor& keys)
+      : arithmetic_(pairs),
+        is_given_(queries && keys),
+        serves_pairs_(is_given_ && pairs.serves(queries) && pairs.serves(keys)),
+        f32_({}, static_cast<std::size_t>(queries.extents[3])),
+        pairs_(pairs, static_cast<std::size_t>(queries.extents[3])) {}
+
+  // Arrays for the task's Scratch, for `rows` queries.
+  Scratch::Array queries(std::size_t rows) { return f32_.queries(is_given_ ? rows : 0); }
+  Scratch::Array keys() { return f32_.key_copies(is_given_ ? kBlockKeys : 0); }
+  Scratch::Array query_pairs(std::size_t rows) { return pairs_.queries(serves_pairs_ ? rows : 0); }
+  Scratch::Array key_pairs() { return pairs_.key_copies(serves_pairs_ ? kBlockKeys : 0); }
+
+  explicit operator bool() const { return is_given_; }
+  [[nodiscard]] bool uses_pairs() const { return serves_pairs_; }
+
+  // Takes the queries of an item, which must stay, and their factors.
+  void take(const Operand& queries, const float* factors) noexcept {
+    if (!is_given_) return;
+    from_ = &queries;
+    factors_ = factors;
+    pairs_fit_ = serves_pairs_ && arithmetic_.fits(queries);
+    f32_packed_ = false;
+    if (pairs_fit_) pairs_.pack_queries(queries, factors);
+  }
+  // Takes the keys of a block. A number that pairs do not hold sends only its own block to f32.
+  void place(const Operand& keys) noexcept {
+    if (!is_given_) return;
+    in_use_ = &pairs_;
+    if (!(pairs_fit_ && arithmetic_.fits(keys))) {
+      if (!f32_packed_) f32_.pack_queries(*from_, factors_);
+      f32_packed_ = true;
+      in_use_ = &f32_;
+    }
+    in_use_->place_keys(keys);
+  }
+  void run(const RowTile& tile, float* scores) const noexcept {
+    in_use_->run(tile, factors_ + tile.row, scores);
+  }
+
+ private:
+  const Pairs arithmetic_;
+  const bool is_given_, serves_pairs_;
+  QkTileOf<F32> f32_;
+  QkTileOf<Pairs> pairs_;
+  const Operand* from_ = nullptr;
+  const float* factors_ = nullptr;
+  bool pairs_fit_ = false, f32_packed_ = false;
+  QkTile* in_use_ = nullptr;
+};
+
+// Sums of weights times values.
+class ValueTerm {
+ public:
+  ValueTerm(const Pairs& pairs, const ConstTensor& values, bool is_needed)
+      : is_given_(values && is_needed),
+        uses_pairs_(is_given_ && pairs.serves(values)),
+        f32_(static_cast<std::size_t>(values.extents[3])),
+        pairs_(pairs, static_cast<std::size_t>(values.extents[3])) {}
+
+  Scratch::Array values() { return f32_.value_copies(is_given_ && !uses_pairs_ ? kBlockKeys : 0); }
+  Scratch::Array value_pairs() { return pairs_.value_copies(uses_pairs_ ? kBlockKeys : 0); }
+
+  explicit operator bool() const { return is_given_; }
+  [[nodiscard]] bool uses_pairs() const { return uses_pairs_; }
+
+  void place(const Operand& values) noexcept {
+    if (is_given_) tile().place_values(values);
+  }
+  void run(const RowTile& tile_of_rows, float* weights, const ValueSums& to) noexcept {
+    tile().run(tile_of_rows, weights, to);
+  }
+
+ private:
+  PvTile& tile() { return uses_pairs_ ? static_cast<PvTile&>(pairs_) : f32_; }
+
+  const bool is_given_, uses_pairs_;
+  PvTileOf<F32> f32_;
+  PvTileOf<Pairs> pairs_;
+};
+
+}  // namespace isentrope::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
