@@ -36,11 +36,13 @@ struct WorkItem {
   std::int64_t first_key, last_key;  // of the split; last_key is exclusive
 };
 
-// Returns item `index`. Splits vary fastest, then blocks, heads, batches: neighbours share caches.
+// Returns item `index`. Blocks vary fastest, then heads, splits, batches: neighbours share caches.
+// Heads of one split are neighbours, because the rows of all heads may alternate in memory.
 [[nodiscard]] inline WorkItem item_of(const TilePlan& plan, std::int64_t index) {
-  const std::int64_t split = index % plan.splits, block = index / plan.splits % plan.blocks;
-  const std::int64_t kv_head = index / plan.splits / plan.blocks % plan.kv_heads;
-  const std::int64_t batch = index / plan.splits / plan.blocks / plan.kv_heads;
+  const std::int64_t block = index % plan.blocks;
+  const std::int64_t kv_head = index / plan.blocks % plan.kv_heads;
+  const std::int64_t split = index / plan.blocks / plan.kv_heads % plan.splits;
+  const std::int64_t batch = index / plan.blocks / plan.kv_heads / plan.splits;
   return {.batch = batch,
           .kv_head = kv_head,
           .block = block,

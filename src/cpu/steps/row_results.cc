@@ -59,7 +59,10 @@ double output_product(const ConstTensor& output, const ConstTensor& d_output, st
 void merge_splits(const ForwardCall& call, std::int64_t index) {
   const TilePlan& plan = call.plan;
   const Partials& partials = *call.partials;
-  const WorkItem item = item_of(plan, index * plan.splits);
+  // Items of one split are neighbours.
+  const std::int64_t of_split = plan.blocks * plan.kv_heads;
+  const std::int64_t first = index / of_split * of_split * plan.splits + index % of_split;
+  const WorkItem item = item_of(plan, first);
   const std::int64_t group = call.input.q.extents[1] / plan.kv_heads;
   const std::int64_t queries = item.end - item.begin, columns = call.input.v.extents[3];
   std::vector<float> sums(static_cast<std::size_t>(columns));
@@ -67,7 +70,7 @@ void merge_splits(const ForwardCall& call, std::int64_t index) {
     RowState state;
     std::fill(sums.begin(), sums.end(), 0.0f);
     for (std::int64_t split = 0; split < plan.splits; ++split) {
-      const auto at = static_cast<std::size_t>((index * plan.splits + split) * partials.rows + row);
+      const auto at = static_cast<std::size_t>((first + split * of_split) * partials.rows + row);
       const RowState& share = partials.states[at];
       const float* share_sums = partials.sums.data() + at * sums.size();
       if (share.empty()) continue;
