@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "isentrope/error.h"
+#include "isentrope/derivatives.h"
 
 namespace isentrope::jax {
 namespace {
@@ -13,10 +13,12 @@ AttentionOptions options_of(Call& part, const ParallelFor& parallel_for) {
   return options;
 }
 
-// There are kernels for gradients alone.
-[[noreturn]] void fail() {
-  throw Error(
-      "[attention] derivatives beyond gradients must be those of float64; got another type");
+AttentionTangents tangents_of(const Call& part) {
+  return {.q = part.tensor("t_q"),
+          .k = part.tensor("t_k"),
+          .v = part.tensor("t_v"),
+          .bias = part.view<const float, 4>("t_bias"),
+          .sinks = part.view<const float, 1>("t_sinks")};
 }
 
 AttentionGradients gradients_of(const Call& part) {
@@ -54,14 +56,26 @@ void backward(Call& part, const ParallelFor& parallel_for) {
                      gradients_of(part));
 }
 
-void tangent(Call& part, const ParallelFor&) {
+void tangent(Call& part, const ParallelFor& parallel_for) {
   if (part.in_float64()) return tangent_in_float64(part);
-  fail();
+  attention_tangent(part.input(), options_of(part, parallel_for),
+                    {.output = part.tensor("output"),
+                     .statistics = part.statistics<ConstRowStatistics>(""),
+                     .tangents = tangents_of(part)},
+                    {part.tensor("t_output"), part.statistics<RowStatistics>("t_")});
 }
 
-void second_order(Call& part, const ParallelFor&) {
+void second_order(Call& part, const ParallelFor& parallel_for) {
   if (part.in_float64()) return second_order_in_float64(part);
-  fail();
+  attention_second_order(part.input(), options_of(part, parallel_for),
+                         {.output = part.tensor("output"),
+                          .statistics = part.statistics<ConstRowStatistics>(""),
+                          .tangents = tangents_of(part),
+                          .output_tangent = part.tensor("t_output"),
+                          .statistic_tangents = part.statistics<ConstRowStatistics>("t_"),
+                          .d_output = part.tensor("d_output"),
+                          .d_statistics = part.statistics<ConstRowStatistics>("d_")},
+                         gradients_of(part));
 }
 
 }  // namespace isentrope::jax

@@ -108,6 +108,41 @@ TEST(JaxCall, GradientsOfBroadcastKeysAreThoseOfEachBatch) {
   EXPECT_EQ(gradients(1), gradients(2));
 }
 
+// Results of the tangent pass and of the second-order pass, with all their arrays.
+template <typename T>
+std::vector<std::vector<T>> derivatives() {
+  const std::vector<std::int64_t> queries = {2, kQueries, kHeads, kDim}, keys = {2, kKeys, 1, kDim},
+                                  rows = {2, kQueries, kHeads};
+  Numbers<T> q(queries), k(keys, 5), v(keys, 9), output(queries), lse(rows), entropy(rows);
+  Numbers<T> t_q(queries, 1), t_v({1, kKeys, 1, kDim}, 2), t_output(queries), t_lse(rows);
+  Numbers<T> t_entropy(rows), d_output(queries, 3), d_entropy(rows, 4), d_q(queries), d_k(keys);
+  Numbers<T> d_v(keys);
+  const auto run = [&](const std::string& names, const std::vector<Array>& arrays, Pass pass) {
+    Call call(R"({"names": [)" + names + R"(], "batch": 2, "parts": 1, "options": {"causal": 1}})",
+              arrays);
+    call.for_each_part([&](Call& part) { pass(part, run_serially); });
+  };
+  std::string names = R"("q", "k", "v", "output", "lse", "entropy")";
+  std::vector<Array> arrays = {q.array(),      k.array(),   v.array(),
+                               output.array(), lse.array(), entropy.array()};
+  run(names, arrays, forward);
+  names += R"(, "t_q", "t_v", "t_output", "t_lse", "t_entropy")";
+  for (auto* each : {&t_q, &t_v, &t_output, &t_lse, &t_entropy}) arrays.push_back(each->array());
+  run(names, arrays, tangent);
+  names += R"(, "d_output", "d_entropy", "d_q", "d_k", "d_v")";
+  for (auto* each : {&d_output, &d_entropy, &d_q, &d_k, &d_v}) arrays.push_back(each->array());
+  run(names, arrays, second_order);
+  return {t_output.data, t_lse.data, t_entropy.data, d_q.data, d_k.data, d_v.data};
+}
+
+TEST(JaxCall, DerivativesOfTheKernelsAreThoseOfTheReference) {
+  const auto found = derivatives<float>();
+  const auto expected = derivatives<double>();
+  for (std::size_t i = 0; i < found.size(); ++i)
+    for (std::size_t at = 0; at < found[i].size(); ++at)
+      EXPECT_NEAR(found[i][at], expected[i][at], 3e-6) << "result " << i;
+}
+
 TEST(JaxCall, WrongArraysAreNamed) {
   Numbers<float> q({1, 2, 3, 4}), flat({2, 3});
   const std::string names =
