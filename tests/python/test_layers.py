@@ -20,7 +20,7 @@ LAYERS = (
     ("gpu.kernels",),
     ("gpu",),
     ("hf",),
-    ("models",),
+    ("models", "vllm"),
     ("commands",),
     ("jax",),
     ("_pytorch",),

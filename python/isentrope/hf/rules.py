@@ -94,7 +94,12 @@ def model_rule(model: nn.Module) -> ModelRule:
     A family is a `model_type` of transformers, that of the language model if the model has several parts. Raises
     ValueError if the configuration has impossible values.
     """
-    config = config_of(model).get_text_config()
+    return rule_of_config(config_of(model))
+
+
+def rule_of_config(config: Any) -> ModelRule:
+    """Returns the rule of a model's configuration; see `model_rule`."""
+    config = config.get_text_config()
     scale = json.loads(CHECKED.model_scale(json.dumps(config.to_dict(), default=str)))
     rule, known = ScaleRule(scale["rule"]), scale["known"]
     stretched = any("rope_type" in key or key.endswith(".type") for key in scale["keys"])

@@ -85,6 +85,7 @@ constexpr const char* kCacheLines[] = {
     "rule=entropy_invariant(base=64)",
     "shape=1x4:2x130x200x16 pages=7 sequences=5 mask=causal:bottom_right,window=60:0 sink=1",
     "dt=bf16 shape=1x8:2x70x5000x16 pages=64 sequences=3 mask=causal:bottom_right",
+    "shape=1x4:2x1x4500x16 pages=64 sequences=1 mask=causal:bottom_right",
     "dt=f16 shape=1x2x90x77x8:24 pages=9 sequences=6 bias=1 admitted=1 cap=5 "
     "rule=logn(train_len=16)",
     "shape=1x2x40x90x16 pages=5 sequences=3 lambda=1 mask=left_padding,right_padding,prefix=20",

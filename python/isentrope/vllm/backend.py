@@ -1,0 +1,98 @@
+"""vLLM's attention of CPUs, computed by isentrope's operators.
+
+A cache has vLLM's shape [pages, kv_heads, page_size, 2 dim]: for each page and head first all keys, then all values. Caches
+of 8-bit floating point and tensors that choose causality by request are left to vLLM.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.config import get_current_vllm_config
+from vllm.logger import init_logger
+from vllm.v1.attention.backend import AttentionType
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl, CPUAttentionMetadata
+
+from isentrope._core.call import Call
+from isentrope._core.library import CHECKED
+from isentrope.vllm import recorder
+from isentrope.vllm.rule import served_rule
+from isentrope.vllm.step import Step
+
+logger = init_logger(__name__)
+
+
+class CPUBackend(CPUAttentionBackend):
+    """vLLM's class with another implementation of its layers."""
+
+    @staticmethod
+    def get_impl_cls() -> type[Attention]:
+        return Attention
+
+
+def halves(kv_cache: Tensor) -> tuple[Tensor, ...]:
+    """Returns keys and values, each [pages, kv_heads, page_size, dim]."""
+    pages, kv_heads, page_size, _ = kv_cache.shape
+    return kv_cache.view(pages, kv_heads, 2 * page_size, -1).chunk(2, dim=2)
+
+
+class Attention(CPUAttentionBackendImpl):
+    """One layer. Arguments are those of vLLM's class."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rule = served_rule(get_current_vllm_config().model_config.hf_config, self.scale)
+        self.is_encoder = self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER)
+        if self.is_fp8_kv_cache:
+            logger.warning_once("isentrope leaves attention over a cache of 8-bit floating point to vLLM")
+
+    def forward(
+        self, layer: Any, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor,
+        attn_metadata: CPUAttentionMetadata | None, output: Tensor, output_scale: Tensor | None = None,
+        output_block_scale: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        others = output_scale is not None or output_block_scale is not None or self.is_fp8_kv_cache
+        if attn_metadata is None or others or attn_metadata.dynamic_causal is not None:
+            return super().forward(layer, query, key, value, kv_cache, attn_metadata, output, output_scale, output_block_scale)
+        count = attn_metadata.num_actual_tokens
+        q = query[:count].transpose(0, 1)[None]
+        options = self._options(attn_metadata.causal)
+        wanted = recorder.wanted()
+        if self.is_encoder:
+            starts = attn_metadata.query_start_loc.long()
+            k, v = (x[:count].transpose(0, 1)[None] for x in (key, value))
+            if self.alibi_slopes is not None:
+                options["bias"] = self._bias(torch.arange(count), torch.arange(count))
+            result = CHECKED.attention(*Call(q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, **options), 0)
+        else:
+            k, v = halves(kv_cache)
+            step = Step.of(attn_metadata, k.shape[2])
+            if self.alibi_slopes is not None:
+                options["bias"] = self._bias(step.positions(), torch.arange(step.table.shape[1] * k.shape[2]))
+            result = CHECKED.decode(*Call(q, k, v, **options), step.table, step.used, step.starts, wanted)
+            if wanted:
+                recorder.add(self, layer.layer_name, step, q, k, result)
+        output[:count].view(count, self.num_heads, -1).copy_(result[0][0].transpose(0, 1))
+        return output
+
+    def do_kv_cache_update(self, layer: Any, key: Tensor, value: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
+        if self.is_encoder:
+            return
+        if self.is_fp8_kv_cache:
+            return super().do_kv_cache_update(layer, key, value, kv_cache, slot_mapping)
+        rows = (x[: len(slot_mapping)].transpose(0, 1)[None] for x in (key, value))
+        CHECKED.write_cache(*rows, *halves(kv_cache), slot_mapping.long())
+
+    def _options(self, causal: bool) -> dict[str, Any]:
+        window = self.sliding_window - 1 if self.sliding_window > 0 else -1
+        sides = {"window_left": window, "window_right": window if self.is_encoder else -1}
+        sinks = None if self.sinks is None else self.sinks.float()
+        causal = causal and not self.is_encoder
+        return {"rule": self.rule, "causal": 2 * causal, "soft_cap": float(self.logits_soft_cap), "sinks": sinks, **sides}
+
+    def _bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Returns the bias of ALiBi for these positions, [1, heads, queries, keys]."""
+        distances = (keys[None, :] - queries[:, None]).float()
+        return (self.alibi_slopes[:, None, None] * distances)[None]

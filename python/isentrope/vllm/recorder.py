@@ -1,0 +1,106 @@
+"""Records the statistics of each token of each request, in a worker of vLLM."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isentrope.statistics import statistic_names, unpack, wanted_bits
+from isentrope.vllm.step import Step
+
+_NAMES = statistic_names(("lse", "entropy", "max_logit", "lambda_"))
+_BITS = wanted_bits(_NAMES)
+
+
+class Recorder:
+    """Readings by request: positions of tokens, and for each layer [3, tokens] of entropy, largest logit and first weight."""
+
+    def __init__(self, runner: Any) -> None:
+        self.runner = runner
+        self.parts: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        self.layers: dict[str, Tensor] = {}
+        self.requests: list[str] = []
+        self.positions, self.counts = torch.empty(0), torch.empty(0)
+
+    def add(self, layer: str, step: Step, readings: Tensor) -> None:
+        if layer in self.layers:
+            self.end_step()
+        if not self.layers:
+            self.requests = list(self.runner.input_batch.req_ids)
+            self.positions, self.counts = step.positions(), step.starts.diff()
+        self.layers[layer] = readings
+
+    def end_step(self) -> None:
+        """Hands the readings of all layers to the requests of the step."""
+        if not self.layers:
+            return
+        readings = torch.stack(list(self.layers.values()))
+        counts = self.counts.tolist()
+        pieces = zip(self.requests, self.positions.split(counts), readings.split(counts, dim=2))
+        for request, positions, piece in pieces:
+            self.parts.setdefault(request, []).append((positions, piece))
+        self.layers = {}
+
+    def take(self) -> dict[str, tuple[list[int], bytes]]:
+        """Returns shape and float32 bytes of [3, tokens, layers] for each request, and forgets them.
+
+        A token is at its position. Tokens that a prefix cache held are NaN; one that was computed again counts as computed last.
+        """
+        self.end_step()
+        found = {}
+        for request, parts in self.parts.items():
+            length = 1 + max(int(positions[-1]) for positions, _ in parts if len(positions))
+            whole = torch.full((3, length, len(parts[0][1])), float("nan"))
+            for positions, piece in parts:
+                whole[:, positions] = piece.permute(1, 2, 0)
+            # vLLM appends eight random digits to the request's id.
+            found[re.sub("-[0-9a-f]{8}$", "", request)] = (list(whole.shape), whole.numpy().tobytes())
+        self.parts = {}
+        return found
+
+
+_recorder: Recorder | None = None
+
+
+def start(worker: Any, on: bool = True) -> None:
+    """Starts or ends recording in a worker, and forgets earlier readings."""
+    global _recorder
+    _recorder = Recorder(worker.model_runner) if on else None
+
+
+def take(worker: Any) -> dict[str, tuple[list[int], bytes]]:
+    """Returns the worker's readings; see Recorder.take."""
+    return {} if _recorder is None else _recorder.take()
+
+
+def wanted() -> int:
+    """Returns the bits of the statistics that a layer must compute."""
+    return 0 if _recorder is None else _BITS
+
+
+def add(attention: Any, layer: str, step: Step, q: Tensor, k: Tensor, result: tuple[Tensor, ...]) -> None:
+    """Adds the results of one layer: means over heads, and the largest logit of any head."""
+    assert _recorder is not None
+    s = unpack(_NAMES, _BITS, *result[1:])
+    first = _first_weight(attention, step, q[0], k, s.lse[0], s.lambda_[0])
+    _recorder.add(layer, step, torch.stack([s.entropy[0].mean(0), s.max_logit[0].amax(0), first.mean(0)]))
+
+
+def _first_weight(attention: Any, step: Step, q: Tensor, k: Tensor, lse: Tensor, lambda_: Tensor) -> Tensor:
+    """Returns the weight of the first key of each row, [heads, tokens]; 0 outside of a window."""
+    heads, tokens, dim = q.shape
+    keys = k[step.per_query(step.table[:, 0].long()), :, 0].float()  # [tokens, kv_heads, dim]
+    scores = torch.einsum("ghtd,thd->hgt", q.float().unflatten(0, (k.shape[1], -1)).transpose(0, 1), keys)
+    logits = scores.flatten(0, 1) * lambda_
+    if attention.logits_soft_cap > 0:
+        logits = attention.logits_soft_cap * torch.tanh(logits / attention.logits_soft_cap)
+    positions = step.positions()
+    if attention.alibi_slopes is not None:
+        logits = logits - attention.alibi_slopes[:, None] * positions
+    if attention.sinks is not None:
+        lse = torch.logaddexp(lse, attention.sinks.float()[:, None])
+    weights = torch.exp(logits - lse)
+    return weights if attention.sliding_window <= 0 else torch.where(positions < attention.sliding_window, weights, 0.0)

