@@ -123,37 +123,16 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
     return attention_backward_in_float64(call, wanted, d_output, d_shared, wants, stack);
   }
   const AttentionInput in = call.input();
-  const auto [batch, heads, queries, dim] = in.q.extents;
-  const std::int64_t keys = in.k.extents[2];
-  const std::array rows{batch, heads, queries};
-  const std::array weights{batch, heads, queries, keys};
-  std::array<TorchTensor, 6> results;
-  const std::int32_t dtype = in_float32 ? dtype_of_numbers<float>() : call.q.dtype();
-  results[0] = empty_laid_out_as(call.q, queries, dim, dtype);
-  results[1] = empty_laid_out_as(call.k, keys, in.k.extents[3], dtype);
-  results[2] = empty_laid_out_as(call.v, keys, in.v.extents[3], dtype);
-  AttentionGradients gradients{output_view(results[0]), output_view(results[1]),
-                               output_view(results[2])};
-  gradients.d_bias = optional_result<float>(results[3], wants[0], weights);
-  gradients.d_lambda = optional_result<float>(results[4], wants[1], rows);
-  gradients.d_sinks = optional_result<float>(results[5], wants[2], std::array{heads});
-  const auto slices = [&](const char* name, const TorchTensor& tensor) {
-    if (!tensor) return ConstRowStatistics{};
-    return slices_of<ConstRowStatistics>(row_major_statistics<float>(name, tensor), wanted, rows);
-  };
-  ConstRowStatistics upstream = slices("d_statistics", d_shared);
-  for_each_statistic(
-      [](const Statistic& statistic, auto& view) {
-        if (!statistic.differentiable()) view = {};
-      },
-      upstream);
-  isentrope::attention_backward(in, call.options(),
-                                {.output = number_view("output", output),
-                                 .statistics = slices("statistics", shared),
-                                 .d_output = number_view("d_output", d_output),
-                                 .d_statistics = upstream},
-                                gradients);
-  for (std::size_t at = 0; at < results.size(); ++at) stack[at] = to_value(std::move(results[at]));
+  GradientResults results(call, wants, in_float32 ? dtype_of_numbers<float>() : call.q.dtype());
+  const Rows rows{in.q.extents[0], in.q.extents[1], in.q.extents[2]};
+  isentrope::attention_backward(
+      in, call.options(),
+      {.output = number_view("output", output),
+       .statistics = statistic_views("statistics", shared, wanted, rows),
+       .d_output = number_view("d_output", d_output),
+       .d_statistics = differentiable(statistic_views("d_statistics", d_shared, wanted, rows))},
+      results.views());
+  results.put(stack);
 }
 
 void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {

@@ -78,6 +78,53 @@ void must_have_shape(const char* name, const View& view, const decltype(View::ex
     throw Error(std::string("[attention_backward] ") + name + " must have the shape of its result");
 }
 
+// Copies upstream gradients of the output and of the statistics, or of their tangents.
+reference::GradientInput upstream_of(const CallArguments& call, std::int64_t wanted,
+                                     const TorchTensor& d_output,
+                                     const TorchTensor& d_statistics) {
+  const Rows rows{call.q.size(0), call.q.size(1), call.q.size(2)};
+  reference::GradientInput upstream;
+  if (d_output) {
+    const auto view = view_of<double, 4>("d_output", d_output);
+    must_have_shape("d_output", view, {rows[0], rows[1], rows[2], call.v.size(3)});
+    for_each_index(view.extents, [&](auto... at) { upstream.d_output.push_back(view(at...)); });
+  }
+  if (d_statistics) {
+    const std::int64_t count = Results(call.q, 1, wanted).shared.size(0);
+    must_have_shape("d_statistics", view_of<double, 4>("d_statistics", d_statistics),
+                    {count, rows[0], rows[1], rows[2]});
+    const auto slices = slices_of<ConstStatistics64>(
+        row_major_statistics<double>("d_statistics", d_statistics), wanted, rows);
+    for_each_statistic(
+        [&](const Statistic& statistic, const auto& view, auto& to) {
+          if (view && statistic.differentiable())
+            to.assign(view.data, view.data + rows[0] * rows[1] * rows[2]);
+        },
+        slices, upstream.d_statistics);
+  }
+  return upstream;
+}
+
+void put(const reference::Gradients& from, const CallArguments& call,
+         const std::array<bool, 3>& wants, StableIValue* stack) {
+  GradientResults results(call, wants, call.q.dtype());
+  copy(from.dq, written(results.tensors[0]));
+  copy(from.dk, written(results.tensors[1]));
+  copy(from.dv, written(results.tensors[2]));
+  std::size_t at = 3;
+  for (const auto* numbers : {&from.d_bias, &from.d_lambda, &from.d_sinks}) {
+    if (wants[at - 3])
+      std::ranges::copy(*numbers, static_cast<double*>(results.tensors[at].write()));
+    ++at;
+  }
+  results.put(stack);
+}
+
+void validate(const char* function, const CallArguments& call) {
+  validate_input(function, shapes_of(call), call.options());
+  validate_tables(function, shapes_of(call), call.options());
+}
+
 }  // namespace
 
 AttentionInput shapes_of(const CallArguments& call) {
@@ -105,59 +152,59 @@ SequenceInFloat64::SequenceInFloat64(const CallArguments& call,
 }
 
 void attention_in_float64(const CallArguments& call, std::int64_t wanted, StableIValue* stack) {
-  const AttentionOptions options = call.options();
-  validate_input("attention", shapes_of(call), options);
-  validate_tables("attention", shapes_of(call), options);
+  validate("attention", call);
   Results results(call.q, call.v.size(3), wanted);
-  copy(reference::attention_forward(call.input_in_float64(), options), results);
+  copy(reference::attention_forward(call.input_in_float64(), call.options()), results);
   results.put(stack);
 }
 
 void attention_backward_in_float64(const CallArguments& call, std::int64_t wanted,
                                    const TorchTensor& d_output, const TorchTensor& d_statistics,
                                    const std::array<bool, 3>& wants, StableIValue* stack) {
-  const reference::Input in = call.input_in_float64();
-  const AttentionOptions options = call.options();
-  validate_input("attention_backward", shapes_of(call), options);
-  validate_tables("attention_backward", shapes_of(call), options);
-  const auto [batch, heads, queries, dim] = in.q.extents;
-  const std::int64_t keys = in.k.extents[2];
-  const Rows rows{batch, heads, queries};
-  reference::GradientInput upstream;
-  if (d_output) {
-    const auto view = view_of<double, 4>("d_output", d_output);
-    must_have_shape("d_output", view, {batch, heads, queries, in.v.extents[3]});
-    for_each_index(view.extents, [&](auto... at) { upstream.d_output.push_back(view(at...)); });
-  }
-  if (d_statistics) {
-    const std::int64_t count = Results(call.q, 1, wanted).shared.size(0);
-    must_have_shape("d_statistics", view_of<double, 4>("d_statistics", d_statistics),
-                    {count, batch, heads, queries});
-    const auto slices = slices_of<ConstStatistics64>(
-        row_major_statistics<double>("d_statistics", d_statistics), wanted, rows);
-    for_each_statistic(
-        [&](const Statistic& statistic, const auto& view, auto& to) {
-          if (view && statistic.differentiable())
-            to.assign(view.data, view.data + batch * heads * queries);
-        },
-        slices, upstream.d_statistics);
-  }
-  const reference::Gradients from = reference::attention_backward(in, options, upstream);
-  std::array<TorchTensor, 6> results;
-  results[0] = empty_laid_out_as(call.q, queries, dim, call.q.dtype());
-  results[1] = empty_laid_out_as(call.k, keys, dim, call.q.dtype());
-  results[2] = empty_laid_out_as(call.v, keys, in.v.extents[3], call.q.dtype());
-  copy(from.dq, written(results[0]));
-  copy(from.dk, written(results[1]));
-  copy(from.dv, written(results[2]));
-  const auto put = [&](std::size_t at, const auto& sizes, const std::vector<double>& numbers) {
-    const auto view = optional_result<double>(results[at], wants[at - 3], sizes);
-    if (view) std::ranges::copy(numbers, view.data);
-  };
-  put(3, std::array{batch, heads, queries, keys}, from.d_bias);
-  put(4, rows, from.d_lambda);
-  put(5, std::array{heads}, from.d_sinks);
-  for (std::size_t at = 0; at < results.size(); ++at) stack[at] = to_value(std::move(results[at]));
+  validate("attention_backward", call);
+  put(reference::attention_backward(call.input_in_float64(), call.options(),
+                                    upstream_of(call, wanted, d_output, d_statistics)),
+      call, wants, stack);
+}
+
+reference::Input TangentArguments::views_in_float64() const {
+  return {.q = view_of<double, 4>("tangent of q", q),
+          .k = view_of<double, 4>("tangent of k", k),
+          .v = view_of<double, 4>("tangent of v", v),
+          .bias = view_of<double, 4>("tangent of bias", bias),
+          .sinks = view_of<double, 1>("tangent of sinks", sinks),
+          .lambda = view_of<double, 3>("tangent of lambda", lambda)};
+}
+
+void attention_tangent_in_float64(const CallArguments& call, std::int64_t wanted,
+                                  const TangentArguments& tangents, StableIValue* stack) {
+  validate("attention_tangent", call);
+  const reference::Tangents from = reference::attention_tangent(
+      call.input_in_float64(), call.options(), tangents.views_in_float64());
+  TangentResults results(call, wanted);
+  copy(from.output, written(results.output));
+  const Rows rows{call.q.size(0), call.q.size(1), call.q.size(2)};
+  const auto slices = slices_of<Statistics64>(static_cast<double*>(results.statistics.write()),
+                                              wanted & (kSupport - 1), rows);
+  for_each_statistic(
+      [](const Statistic& statistic, const auto& view, const auto& numbers) {
+        if constexpr (std::is_same_v<decltype(view.data), double*>) {
+          if (view && statistic.differentiable()) std::ranges::copy(numbers, view.data);
+        }
+      },
+      slices, from.statistics);
+  results.put(stack);
+}
+
+void attention_second_order_in_float64(const CallArguments& call, std::int64_t wanted,
+                                       const TangentArguments& tangents,
+                                       const TorchTensor& d_output, const TorchTensor& d_statistics,
+                                       const std::array<bool, 3>& wants, StableIValue* stack) {
+  validate("attention_second_order", call);
+  put(reference::attention_second_order(call.input_in_float64(), call.options(),
+                                        tangents.views_in_float64(),
+                                        upstream_of(call, wanted, d_output, d_statistics)),
+      call, wants, stack);
 }
 
 void decode_in_float64(const CallArguments& call, const AttentionInput& in, std::int64_t wanted,

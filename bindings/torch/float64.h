@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bindings/torch/call.h"
+#include "bindings/torch/derivatives.h"
 #include "isentrope/view.h"
 
 namespace isentrope::stable {
@@ -31,6 +32,12 @@ void attention_in_float64(const CallArguments& call, std::int64_t wanted, Stable
 void attention_backward_in_float64(const CallArguments& call, std::int64_t wanted,
                                    const TorchTensor& d_output, const TorchTensor& d_statistics,
                                    const std::array<bool, 3>& wants, StableIValue* stack);
+void attention_tangent_in_float64(const CallArguments& call, std::int64_t wanted,
+                                  const TangentArguments& tangents, StableIValue* stack);
+void attention_second_order_in_float64(const CallArguments& call, std::int64_t wanted,
+                                       const TangentArguments& tangents,
+                                       const TorchTensor& d_output, const TorchTensor& d_statistics,
+                                       const std::array<bool, 3>& wants, StableIValue* stack);
 // in: shapes of the call, and its sequences.
 void decode_in_float64(const CallArguments& call, const AttentionInput& in, std::int64_t wanted,
                        StableIValue* stack);

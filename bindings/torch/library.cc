@@ -26,6 +26,15 @@ void define(TorchLibraryHandle library) {
          "Tensor? d_statistics, bool wants_bias, bool wants_lambda, bool wants_sinks, " +
          "bool in_float32)" +
          " -> (Tensor dq, Tensor dk, Tensor dv, Tensor d_bias, Tensor d_lambda, Tensor d_sinks)");
+  const std::string linearized =
+      call +
+      ", int wanted, Tensor output, Tensor statistics, Tensor? t_q, Tensor? t_k, Tensor? t_v, "
+      "Tensor? t_bias, Tensor? t_lambda, Tensor? t_sinks";
+  schema("attention_tangent(" + linearized + ") -> (Tensor t_output, Tensor t_statistics)");
+  schema("attention_second_order(" + linearized +
+         ", Tensor t_output, Tensor t_statistics, Tensor? d_output, Tensor? d_statistics, " +
+         "bool wants_bias, bool wants_lambda, bool wants_sinks)" +
+         " -> (Tensor dq, Tensor dk, Tensor dv, Tensor d_bias, Tensor d_lambda, Tensor d_sinks)");
   const std::string plain = "Tensor q, Tensor k, Tensor v, str rule, int causal";
   schema("attention.plain(" + plain + ", int wanted) -> Tensor[]");
   schema("attention_backward.plain(" + plain + ", Tensor output, Tensor lse, Tensor d_output)" +
@@ -84,6 +93,8 @@ const bool registered = [] {
   const TorchLibraryHandle cpu = implementations("CPU", __LINE__);
   implement(cpu, "attention", attention);
   implement(cpu, "attention_backward", attention_backward);
+  implement(cpu, "attention_tangent", attention_tangent);
+  implement(cpu, "attention_second_order", attention_second_order);
   implement(cpu, "attention.plain", attention_plain);
   implement(cpu, "attention_backward.plain", attention_backward_plain);
   implement(cpu, "decode", decode);

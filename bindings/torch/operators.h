@@ -10,6 +10,8 @@ namespace isentrope::stable {
 // Operators on tensors; library.cc has their schemas.
 void attention(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void attention_backward(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void attention_tangent(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void attention_second_order(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 // Operators on q, k, v, a rule and a causal mask only.
 void attention_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void attention_backward_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);

@@ -44,4 +44,37 @@ void Results::put(StableIValue* stack) {
   stack[2] = to_value(std::move(support));
 }
 
+ConstRowStatistics statistic_views(const char* name, const TorchTensor& tensor, std::int64_t wanted,
+                                   const Rows& rows) {
+  if (!tensor) return {};
+  return slices_of<ConstRowStatistics>(row_major_statistics<float>(name, tensor), wanted, rows);
+}
+
+GradientResults::GradientResults(const CallArguments& call, const std::array<bool, 3>& wants,
+                                 std::int32_t dtype) {
+  const Rows rows{call.q.size(0), call.q.size(1), call.q.size(2)};
+  const std::int64_t keys = call.k.size(2);
+  tensors[0] = empty_laid_out_as(call.q, rows[2], call.q.size(3), dtype);
+  tensors[1] = empty_laid_out_as(call.k, keys, call.k.size(3), dtype);
+  tensors[2] = empty_laid_out_as(call.v, call.v.size(2), call.v.size(3), dtype);
+  const auto optional = [&](std::size_t at, bool want, const auto& sizes, auto& view) {
+    if (is_float64(call.q)) {
+      optional_result<double>(tensors[at], want, sizes);
+    } else {
+      view = optional_result<float>(tensors[at], want, sizes);
+    }
+  };
+  optional(3, wants[0], std::array{rows[0], rows[1], rows[2], keys}, views_.d_bias);
+  optional(4, wants[1], rows, views_.d_lambda);
+  optional(5, wants[2], std::array{rows[1]}, views_.d_sinks);
+  if (is_float64(call.q)) return;
+  views_.dq = output_view(tensors[0]);
+  views_.dk = output_view(tensors[1]);
+  views_.dv = output_view(tensors[2]);
+}
+
+void GradientResults::put(StableIValue* stack) {
+  for (std::size_t at = 0; at < tensors.size(); ++at) stack[at] = to_value(std::move(tensors[at]));
+}
+
 }  // namespace isentrope::stable

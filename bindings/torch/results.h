@@ -11,6 +11,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "bindings/torch/call.h"
 #include "bindings/torch/values.h"
 #include "isentrope/attention.h"
 #include "src/call/validate.h"
@@ -84,6 +85,21 @@ const Float* row_major_statistics(const char* name, const TorchTensor& tensor) {
   return view.data;
 }
 
+// Returns views of a tensor of statistics in float32, or of their gradients; empty for none.
+[[nodiscard]] ConstRowStatistics statistic_views(const char* name, const TorchTensor& tensor,
+                                                 std::int64_t wanted, const Rows& rows);
+
+// Returns the views without those of statistics that are not differentiable.
+template <typename Statistics>
+[[nodiscard]] Statistics differentiable(Statistics views) {
+  for_each_statistic(
+      [](const Statistic& statistic, auto& view) {
+        if (!statistic.differentiable()) view = {};
+      },
+      views);
+  return views;
+}
+
 // Returns make(). If allocation fails, reports invalid arguments first: q may be impossible.
 template <typename Make>
 auto allocate_for(const AttentionInput& in, const AttentionOptions& options, const Make& make) {
@@ -106,6 +122,19 @@ struct Results {
   Rows rows;
   std::int64_t wanted;
   TorchTensor output, shared, support;
+};
+
+// Gradients of a call: dq, dk, dv, and d_bias, d_lambda and d_sinks if requested, which are float.
+struct GradientResults {
+  GradientResults(const CallArguments& call, const std::array<bool, 3>& wants, std::int32_t dtype);
+
+  [[nodiscard]] AttentionGradients views() const { return views_; }
+  void put(StableIValue* stack);
+
+  std::array<TorchTensor, 6> tensors;
+
+ private:
+  AttentionGradients views_;
 };
 
 }  // namespace isentrope::stable

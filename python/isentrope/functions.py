@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from isentrope._core.attend import attend, has_tangent
-from isentrope._core.autograd import FORWARD_MODE
 from isentrope._core.cache import Cache
 from isentrope._core.call import call_of, without_sdpa_names
 from isentrope._core.checks import kind
@@ -87,7 +86,7 @@ def attention(
     Returns the output [batch, heads, queries, value_dim], of the type of q, or with return_stats a pair of it
     and `Statistics`. A row that sees no key has output 0 and no gradient. NaN in a key or value makes the rows that see
     it NaN, and no other row; docs/semantics.md lists every edge case. Output and statistics are differentiable with
-    respect to q, k, v, bias and sinks; double backward and forward-mode raise NotImplementedError.
+    respect to q, k, v, bias and sinks, twice, in forward and reverse mode; a third derivative is a NotImplementedError.
 
     Raises ValueError or TypeError that names the argument, what it must be, and what was passed. Rules: docs/scale-rules.md.
     """
@@ -264,7 +263,9 @@ def _over_cache(function: str, cache: Cache, return_stats: StatisticNames, optio
                 "or isentrope.attention"
             )
         if forward_ad._current_level >= 0 and any(has_tangent(x) for x in call):
-            raise NotImplementedError(FORWARD_MODE)
+            raise NotImplementedError(
+                f"[{function}] forward-mode derivatives are not implemented; got a tangent: use isentrope.attention"
+            )
         names = statistic_names(return_stats)
         wanted = 0 if names is None else wanted_bits(names)
         scales = cache.scales()

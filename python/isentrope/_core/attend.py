@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from isentrope._core import listening, maxima, receiving
-from isentrope._core.autograd import FORWARD_MODE, below_autograd, differentiable, requires_gradients
+from isentrope._core.autograd import differentiable, requires_gradients
 from isentrope._core.call import Call
-from isentrope._core.library import LSE, OPS
+from isentrope._core.derivatives import transformed
+from isentrope._core.library import LSE, OPS, below_autograd
 from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
 
 _ATTENTION = OPS.attention.default
@@ -21,13 +22,12 @@ _WITHOUT_GRADIENTS = below_autograd(_ATTENTION)
 def attend(call: Call, return_stats: StatisticNames, first_head: int | None = None) -> Any:
     """Computes a call. first_head: index of its first head in the module, for ranks that have a part of the heads."""
     names = statistic_names(return_stats)
-    wanted = torch.is_grad_enabled() * LSE if names is None else wanted_bits(names)  # gradients need lse
+    # Derivatives need lse.
+    wanted = (torch.is_grad_enabled() or transformed()) * LSE if names is None else wanted_bits(names)
     if maxima.running.maxima is not None:
         wanted |= maxima.BITS
     compiling = torch.compiler.is_compiling()
     listener = None
-    if compiling and forward_ad._current_level >= 0:
-        raise NotImplementedError(FORWARD_MODE)
     if compiling:
         operator = _ATTENTION
     elif transformed():
@@ -51,8 +51,3 @@ def attend(call: Call, return_stats: StatisticNames, first_head: int | None = No
 
 def has_tangent(value: object) -> bool:
     return isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
-
-
-def transformed() -> bool:
-    """Returns whether torch.func or forward-mode differentiation is active."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0

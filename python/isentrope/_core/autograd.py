@@ -1,8 +1,9 @@
-"""Gradients of the operators. One backward pass, `_six_gradients`, is reached in two ways:
+"""Gradients and tangents of the operators, for autograd, torch.func and dual numbers.
 
-- `Differentiable`: eager calls, torch.func and forward mode. For a few rows register_autograd would take four times as
-  long, and torch.func would ignore it and compute without gradients;
-- `register_autograd`: models that torch compiles or exports, whose graphs contain the operator and no Python class, and
+The operator `attention` is reached in two ways:
+
+- `Differentiable`: eager calls. For a few rows the dispatcher's kernel would take four times as long;
+- the dispatcher's kernel: models that torch compiles or exports, whose graphs contain the operator and no Python class, and
   direct calls of the operator.
 
 Unobserved calls of q, k, v, a rule and a causal mask use neither: `plain.py` has a faster path.
@@ -16,31 +17,40 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
+from isentrope._core import functorch
 from isentrope._core.call import SHARED, TENSORS, Call
-from isentrope._core.library import BITS, CHECKED, LSE, OPS, SUPPORT, checked
-from isentrope._core.vmap import call_batched, names_of
+from isentrope._core.derivatives import (
+    DIFFERENTIABLE_AT,
+    Backward,
+    OperatorFunction,
+    SecondOrder,
+    Tangent,
+    backward_operator,
+    tangents_of,
+    transformed,
+)
+from isentrope._core.library import BITS, LSE, OPS, SUPPORT, below_autograd
+from isentrope._core.vmap import call_batched
 from isentrope.statistics import with_needs
 
-FORWARD_MODE = "[attention] forward-mode derivatives are not implemented; use reverse mode"
-# Differentiable arguments; the last three gradients are computed on request.
-_DIFFERENTIABLE_AT = [Call._fields.index(name) for name in ("q", "k", "v", "bias", "lambda_", "sinks")]
-_with_gradients = itemgetter(*_DIFFERENTIABLE_AT)
+_with_gradients = itemgetter(*DIFFERENTIABLE_AT)
+_attention = below_autograd(OPS.attention.default)
 
 
-def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor]) -> None:
+def requires_gradients(call: Call) -> bool:
+    # Passing all arguments, most of which are no tensors, takes a microsecond more.
+    return torch._C._any_requires_grad(*_with_gradients(call))
+
+
+def _save(ctx: Any, args: tuple, output: tuple[Tensor, ...]) -> None:
+    tensors = (*args[:TENSORS], output[0], output[1])
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:TENSORS], output[0], output[1])
-    ctx.numbers = inputs[TENSORS:]
-
-
-def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
-    """Returns the gradients of every argument of the schema."""
-    gradients: list[Tensor | None] = [None] * (SHARED + 1)
-    wants = [ctx.needs_input_grad[index] for index in _DIFFERENTIABLE_AT[3:]]
-    for index, gradient in zip(_DIFFERENTIABLE_AT, _six_gradients(ctx, d_output, d_statistics, wants)):
-        gradients[index] = gradient
-    return tuple(gradients)
+    ctx.save_for_backward(*tensors)
+    if transformed() or torch.compiler.is_compiling():
+        ctx.save_for_forward(*tensors)
+    ctx.numbers = args[TENSORS:]
 
 
 def _needed_statistics(wanted: int, statistics: Tensor, gradients: tuple[Tensor | None, ...]) -> tuple[int, Tensor, Tensor | None]:
@@ -67,15 +77,8 @@ def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | tup
     """Returns the gradients of q, k, v, and on request of bias, lambda and sinks.
 
     d_statistics: of the tensor of all statistics, or of each of them."""
-    wanted = ctx.numbers[-1]
-    if d_output is None and d_statistics is None:
-        return (None,) * 6
-    if not wanted & LSE:
-        raise ValueError(
-            "[attention] backward needs a forward pass that was run, compiled or exported with gradients enabled; "
-            "got one without"
-        )
     *tensors, output, statistics = ctx.saved_tensors
+    wanted = _with_lse(ctx, "backward")
     if type(d_statistics) is tuple:
         wanted, statistics, d_statistics = _needed_statistics(wanted, statistics, d_statistics)
     elif d_statistics is not None:
@@ -85,50 +88,48 @@ def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | tup
     return gradients if all(wants) else (*gradients[:3], *(x if want else None for x, want in zip(gradients[3:], wants)))
 
 
-def backward_operator() -> Any:
-    """Returns the backward operator for torch's current state."""
-    if torch._C._are_functorch_transforms_active():
-        return _TransformableBackward.apply
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return CHECKED.attention_backward
-    return _attention_backward
+def _with_lse(ctx: Any, who: str) -> int:
+    """Returns the bits of the saved statistics. Raises ValueError if lse is not among them."""
+    if not ctx.numbers[-1] & LSE:
+        raise ValueError(
+            f"[attention] {who} needs a forward pass that was run, compiled or exported with gradients enabled; "
+            "got one without"
+        )
+    return ctx.numbers[-1]
 
 
-def below_autograd(operator: Any) -> Any:
-    """Returns the operator bypassing its Python registrations, for calls that need no autograd. This saves a third of
-    the time of a call on one query. The dispatcher still handles lazy negation, modes, traces and profilers."""
-    # The C++ handle, private to torch, saves a Python call.
-    return checked(getattr(operator, "_op", operator), torch._C._AutoDispatchBelowAutograd)
+class _Attention(OperatorFunction):
+    """The operator, whose statistics are one tensor."""
 
-
-_attention = below_autograd(OPS.attention.default)
-_attention_backward = below_autograd(OPS.attention_backward.default)
-
-
-def requires_gradients(call: Call) -> bool:
-    # Passing all arguments, most of which are no tensors, takes a microsecond more.
-    return torch._C._any_requires_grad(*_with_gradients(call))
-
-
-def no_second_order(ctx: Any, *_: Any) -> tuple:
-    raise NotImplementedError("[attention] double backward is not implemented; got create_graph=True")
-
-
-torch.library.register_autograd("isentrope::attention", _gradients, setup_context=_save)
-torch.library.register_autograd("isentrope::attention_backward", no_second_order)
-
-
-class _Transformable(torch.autograd.Function):
-    """Raises an error in torch.func and forward mode, where a derivative would silently be zero."""
+    compute = staticmethod(_attention)
+    picked = _with_gradients
 
     @staticmethod
-    def jvp(ctx: Any, *_: Any) -> None:
-        raise NotImplementedError(FORWARD_MODE)
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+        _save(ctx, inputs[-1], output)
+        ctx.mark_non_differentiable(output[2])
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple, *args: Any) -> tuple:
+        results = chain(("output", "statistics"), repeat("support"))
+        return call_batched(cls.of, (*Call._fields, "wanted"), results, info.batch_size, in_dims[-1], args[-1])
+
+    @staticmethod
+    def backward(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
+        if d_output is None and d_statistics is None:
+            return (None,) * 7
+        return *_six_gradients(ctx, d_output, d_statistics, ctx.needs_input_grad[3:6]), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
+        *tensors, output, statistics = ctx.saved_tensors
+        wanted = _with_lse(ctx, "the forward mode")
+        return *tangents_of((*tensors, *ctx.numbers[:-1], wanted, output, statistics), tangents[:6]), None
 
 
-class Differentiable(_Transformable):
-    """Attention as an autograd function of its differentiable arguments and, as one argument, all others. Each argument
-    costs a call of 16 rows 0.3 % of its time. Every statistic is a result of its own, to know unneeded gradients."""
+class Differentiable(_Attention):
+    """The operator, and every statistic as a result of its own, to know unneeded gradients. Each argument of `apply` costs a
+    call of 16 rows 0.3 % of its time."""
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
@@ -137,7 +138,7 @@ class Differentiable(_Transformable):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-        _save(ctx, inputs[-1], output[:3])
+        _save(ctx, inputs[-1], output)
         ctx.mark_non_differentiable(*output[1:3])
 
     @staticmethod
@@ -147,10 +148,10 @@ class Differentiable(_Transformable):
         return *_six_gradients(ctx, d_output, d_statistics, ctx.needs_input_grad[3:6]), None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple, *args: Any) -> tuple:
-        results = chain(("output", "statistics"), repeat("support"))
-        apply = lambda *arguments: Differentiable.apply(*_with_gradients(arguments), arguments)  # noqa: E731
-        return call_batched(apply, (*Call._fields, "wanted"), results, info.batch_size, in_dims[-1], args[-1])
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
+        t_output, t_statistics, _ = _Attention.jvp(ctx, *tangents)
+        slices = (None,) * len(ctx.saved_tensors[-1]) if t_statistics is None else t_statistics.unbind(0)
+        return t_output, None, None, *slices
 
 
 # Skips the checks for torch.func in Function.apply, which is not active here.
@@ -164,18 +165,26 @@ def differentiable(*args: Any) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
     return output, tuple(statistics), support
 
 
-class _TransformableBackward(_Transformable):
-    @staticmethod
-    def forward(*args: Any) -> tuple[Tensor, ...]:
-        return CHECKED.attention_backward(*args)
+_LIBRARY = torch.library.Library("isentrope", "IMPL")  # kept alive, because its registrations end with it
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-        pass
 
-    backward = staticmethod(no_second_order)
+def _register(name: str, function: type[OperatorFunction]) -> None:
+    """Registers the dispatcher's kernel that differentiates an operator."""
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple, *args: Any) -> tuple:
-        apply, (names, results) = _TransformableBackward.apply, names_of(OPS.attention_backward.default)
-        return call_batched(apply, names, results, info.batch_size, in_dims, args)
+    def differentiated(*args: Any) -> Any:
+        if torch._C._are_functorch_transforms_active():
+            return functorch.differentiated(function, args)
+        with_gradients = torch.is_grad_enabled() and torch._C._any_requires_grad(*args)
+        # Compilers trace dual numbers outside of their level.
+        if with_gradients or forward_ad._current_level >= 0 or torch.compiler.is_compiling():
+            return function.of(*args)
+        return function.compute(*args)
+
+    _LIBRARY.impl(name, differentiated, "Autograd")
+
+
+for _name, _function in (
+    ("attention", _Attention), ("attention_backward", Backward), ("attention_tangent", Tangent),
+    ("attention_second_order", SecondOrder),
+):  # fmt: skip
+    _register(_name, _function)

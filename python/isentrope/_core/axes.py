@@ -5,12 +5,15 @@ from __future__ import annotations
 from isentrope._core.library import AXES
 
 _ROWS = ["batch", "heads"]
+_OF_ROWS = (
+    "q", "k", "v", "output", "support", "t_q", "t_k", "t_v", "t_bias", "t_lambda", "t_output", "d_output", "dq", "dk", "dv",
+    "d_bias", "d_lambda", "lse", "weights", "keys", "by_score", "by_bias",
+)  # fmt: skip
 TENSOR_AXES: dict[str, list[str]] = AXES | {
-    **dict.fromkeys(("q", "k", "v", "output", "d_output", "support", "dq", "dk", "dv", "d_bias", "d_lambda"), _ROWS),
-    **dict.fromkeys(("statistics", "d_statistics"), ["statistic", *_ROWS]),
-    **dict.fromkeys(("lse", "weights", "keys", "by_score", "by_bias"), _ROWS),
+    **dict.fromkeys(_OF_ROWS, _ROWS),
+    **dict.fromkeys(("statistics", "t_statistics", "d_statistics"), ["statistic", *_ROWS]),
     **dict.fromkeys(("block_table", "seqused_k"), ["batch"]),
-    "d_sinks": ["heads"],
+    **dict.fromkeys(("t_sinks", "d_sinks"), ["heads"]),
     "cu_seq_q": [],
 }
 """First axes of arguments and results by name."""

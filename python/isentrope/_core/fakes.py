@@ -97,6 +97,17 @@ def _(*args: Any) -> tuple[Tensor, ...]:
     return gradient_results(q, k, v, *args[-4:])
 
 
+@torch.library.register_fake("isentrope::attention_tangent")
+def _(*args: Any) -> tuple[Tensor, Tensor]:
+    q, _, v, wanted = *args[:3], args[SHARED]
+    return results_of(q, v.shape[3], wanted)[:2]
+
+
+@torch.library.register_fake("isentrope::attention_second_order")
+def _(*args: Any) -> tuple[Tensor, ...]:
+    return gradient_results(*args[:3], *args[-3:], False)
+
+
 def gradient_results(
     q: Tensor, k: Tensor, v: Tensor, wants_bias: bool, wants_lambda: bool, wants_sinks: bool, in_float32: bool
 ) -> tuple[Tensor, ...]:

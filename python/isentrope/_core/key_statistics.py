@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isentrope._core.attend import transformed
-from isentrope._core.autograd import _Transformable, backward_operator, differentiable
+from isentrope._core.autograd import differentiable
 from isentrope._core.call import SHARED, Call
+from isentrope._core.derivatives import backward_operator, transformed
 from isentrope._core.library import CHECKED, LSE, OPS
 from isentrope._core.vmap import call_batched, names_of
 
@@ -103,10 +103,14 @@ def _gradients_of_weights_at(call: Call, more: tuple, upstream: Tensor, wants: A
     return dq, dk, d_bias, d_sinks if wants[1] else None, None
 
 
-class _KeyStatistic(_Transformable):
+class _KeyStatistic(torch.autograd.Function):
     """An operator as an autograd function of q, k, bias, sinks, weights and, as one argument, all others."""
 
     gradients: Any
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> None:
+        raise NotImplementedError("[attention] forward-mode derivatives of statistics of keys are not implemented; use reverse mode")
 
     @staticmethod
     def save(ctx: Any, arguments: tuple) -> None:

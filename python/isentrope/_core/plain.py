@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from isentrope._core import listening, maxima, receiving
-from isentrope._core.autograd import backward_operator
 from isentrope._core.call import Call, alignment
+from isentrope._core.derivatives import backward_operator
 from isentrope._core.library import BITS, LSE, OPS, checked
 from isentrope.rules import rule_text
 from isentrope.statistics import StatisticNames, Statistics, statistic_names

@@ -66,7 +66,8 @@ def _with_samples(x: Any, name: str, axis: str, dim: int | None, count: int) -> 
     for other in range(x.dim()):
         if other not in (at, at + 1) and x.stride(other) == 0 and x.shape[other] > 1:
             x = x.narrow(other, 0, 1)
-    return x.flatten(at, at + 1).expand(shape)
+    x = x.flatten(at, at + 1).expand(shape)
+    return x.contiguous() if axes[0] == "statistic" else x  # the operators require it of these
 
 
 def _split(x: Tensor, name: str, axis: str, count: int) -> tuple[Tensor, int | None]:
@@ -101,7 +102,7 @@ def _register(name: str) -> None:
 
 
 for _name in (
-    "attention", "attention_backward", "decode", "decode_codes", "quantize", "received", "received_paged", "row_lengths",
-    "weights_at", "weights_at_paged",
+    "attention", "attention_backward", "attention_tangent", "attention_second_order", "decode", "decode_codes", "quantize",
+    "received", "received_paged", "row_lengths", "weights_at", "weights_at_paged",
 ):  # fmt: skip
     _register(_name)

@@ -11,10 +11,9 @@ from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
 
 from isentrope._core import maxima
-from isentrope._core.attend import transformed
-from isentrope._core.autograd import FORWARD_MODE
 from isentrope._core.call import IN_TENSORS, Call, call_of
 from isentrope._core.checks import CHECKS, check_dense, check_sinks
+from isentrope._core.derivatives import transformed
 from isentrope._core.library import AXES, DEFAULTS, refuse_arguments, refuse_unknown
 from isentrope._core.masks import Masks
 from isentrope._core.options import PartOptions, check_names
@@ -107,7 +106,10 @@ def _checked(q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, options:
     lists = {name: options.pop(name, None) for name in Masks._fields if AXES[name]}
     call = call_of(q, k, v, **options)
     if forward_ad._current_level >= 0 or (not torch.compiler.is_compiling() and transformed()):
-        raise NotImplementedError(FORWARD_MODE)
+        raise NotImplementedError(
+            "[isentrope.distributed] forward-mode derivatives and torch.func transforms are not implemented for a split sequence; "
+            "use reverse mode, or isentrope.attention on one rank"
+        )
     check_dense(q=call.q, k=call.k, v=call.v)
     check_sinks(call.sinks, call.q)
     return call, Masks.of(call)._replace(causal=min(call.causal, 1), **_lists(lists, documents, call.q))

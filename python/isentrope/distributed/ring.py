@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from isentrope._core.autograd import no_second_order
 from isentrope._core.library import AXES, CHECKED
 from isentrope._core.masks import Masks
 from isentrope.distributed.agreement import Configuration, parsed
@@ -272,5 +271,9 @@ def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, *
     return dq, dk, dv, d_sinks if ctx.needs_input_grad[3] else None, *(None,) * (len(_LISTS) + 2)
 
 
+def _no_second_order(ctx: Any, *_: Any) -> tuple:
+    raise NotImplementedError("[isentrope.distributed] double backward is not implemented; got create_graph=True")
+
+
 ring_attention.register_autograd(_gradients, setup_context=_save)
-ring_attention_backward.register_autograd(no_second_order)
+ring_attention_backward.register_autograd(_no_second_order)

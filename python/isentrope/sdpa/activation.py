@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from isentrope._core.call import Call, call_of, without_sdpa_names
+from isentrope._core.derivatives import transformed
 from isentrope._core.library import CHECKED, LSE
 from isentrope.rules import ScaleRule, rule_text
 from isentrope.sdpa.drop_in import nested_under_rule, under_rule
@@ -91,6 +92,7 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     check_inactive("sdpa.activate")
     text = CHECKED.rule_text(rule_text(rule, None))
     forward, backward, composed = _kernels(text, _layout_of_outputs())
+    differentiated = _differentiated_kernels(text)
     library = torch.library.Library("aten", "IMPL")
     from isentrope.sdpa import gpu  # `import isentrope` loads this file, but not what only active calls need
 
@@ -98,6 +100,8 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
         warnings.filterwarnings("ignore", "Warning only once for all operators")  # the caller asks for the override
         library.impl(_FORWARD, forward, "CPU", allow_override=True)
         library.impl(_BACKWARD, backward, "CPU", allow_override=True)
+        for name, kernel in zip((_FORWARD, _BACKWARD), differentiated):
+            library.impl(name, kernel, "AutogradCPU", with_keyset=True, allow_override=True)
         library.impl(_COMPOSED, composed, "CompositeImplicitAutograd", allow_override=True)
         gpu.replace(library, text)
     return Activation(library, text)
@@ -145,6 +149,29 @@ def _kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor]) -> tup
         return output.contiguous(), torch.empty(0, dtype=q.dtype)
 
     return forward, backward, composed
+
+
+def _differentiated_kernels(text: str) -> tuple[Callable, Callable]:
+    """Returns autograd's kernels of the fused operators. torch's own compute reverse mode of first order; the operators
+    compute the derivatives that these have not: forward mode, torch.func and double backward."""
+    own, own_backward = (torch.library.get_kernel(f"aten::{name}", "AutogradCPU") for name in (_FORWARD, _BACKWARD))
+
+    def forward(keys, q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
+        if not (transformed() and _is_computed(q)):
+            return own.call_boxed(keys, q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
+        output, statistics, _ = CHECKED.attention(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
+        return output, statistics[0].detach()
+
+    def backward(keys, grad_out, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
+        twice = transformed() or (torch.is_grad_enabled() and torch._C._any_requires_grad(grad_out, q, k, v))
+        if not (twice and _is_computed(q)):
+            passed = (grad_out, q, k, v, out, lse, dropout_p, is_causal)
+            return own_backward.call_boxed(keys, *passed, attn_mask=attn_mask, scale=scale)
+        call = _call(text, q, k, v, is_causal, attn_mask, scale)
+        upstream = (grad_out, None, False, False, False, False)
+        return CHECKED.attention_backward(*call, LSE, out, lse.contiguous()[None], *upstream)[:3]
+
+    return forward, backward
 
 
 def _is_computed(q: Tensor) -> bool:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import isentrope
-from isentrope._core.autograd import below_autograd
+from isentrope._core.library import below_autograd
 from isentrope._core.call import Call
 from isentrope._core.library import CHECKED, checked
 from isentrope.functions import SequenceOptions

@@ -110,28 +110,6 @@ def test_export_with_a_dynamic_length():
         torch.testing.assert_close(a, b)
 
 
-def test_forward_mode_is_an_error_and_not_zero():
-    q, k, v = tensors()
-    with pytest.raises(NotImplementedError, match="forward-mode"):
-        torch.func.jvp(lambda q: isentrope.attention(q, k, v), (q,), (torch.ones_like(q),))
-    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
-        isentrope.attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v)
-
-
-def test_forward_mode_is_an_error_in_compiled_functions():
-    q, k, v = tensors()
-    attend = lambda q: isentrope.attention(q, k, v)  # noqa: E731
-
-    def dual(q):
-        with forward_ad.dual_level():
-            return forward_ad.unpack_dual(attend(forward_ad.make_dual(q, torch.ones_like(q)))).tangent
-
-    jvp = lambda q: torch.func.jvp(attend, (q,), (torch.ones_like(q),))[1]  # noqa: E731
-    for function in (jvp, torch.func.jacfwd(attend), dual):
-        with pytest.raises(Exception, match="forward-mode"):  # the compiler wraps errors raised during tracing
-            torch.compile(function, backend="aot_eager")(q)
-
-
 def test_forward_mode_through_decode_is_an_error():
     q, cache, _ = tensors()
     table, used = torch.tensor([[0], [1]]), torch.tensor([K, K])
@@ -142,16 +120,6 @@ def test_forward_mode_through_decode_is_an_error():
         decode(forward_ad.make_dual(q, torch.ones_like(q)))
     with forward_ad.dual_level():
         assert torch.equal(decode(q), isentrope.decode(q, cache, cache, table, used)), "of constants there are none"
-
-
-def test_double_backward_is_an_error_and_not_zero():
-    q, k, v = tensors(True)
-    loss = lambda q: isentrope.attention(q, k, v).square().sum()  # noqa: E731
-    (gradient,) = torch.autograd.grad(loss(q), q, create_graph=True)
-    with pytest.raises(NotImplementedError, match="double backward"):
-        gradient.sum().backward()
-    with pytest.raises(NotImplementedError, match="double backward"):
-        torch.func.grad(lambda q: torch.func.grad(loss)(q).sum())(q.detach())
 
 
 def test_checkpointing_gives_the_same_gradients():

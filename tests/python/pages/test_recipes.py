@@ -206,3 +206,23 @@ def test_the_readme_is_one_screen_after_another():
     assert len(lines) <= 110
     tables = "\n".join(lines).split("\n|---")[1:]
     assert all(len(table.split("\n\n")[0].splitlines()) - 1 <= 8 for table in tables)
+
+
+def test_a_consistency_model_has_the_losses_of_torchs_math():
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    import isentrope
+
+    file = ROOT / "examples/mean_flow.py"
+    recipe = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location(file.stem, file))
+    spec.loader.exec_module(recipe)
+    ours = list(recipe.train(isentrope.attention))
+    with sdpa_kernel(SDPBackend.MATH):
+        theirs = list(recipe.train(torch.nn.functional.scaled_dot_product_attention))
+    assert len(ours) == 100 and ours == pytest.approx(theirs, rel=0, abs=1e-5)
+    page = (ROOT / "docs/recipes/mean-flow.md").read_text()
+    assert losses_with_three_digits(page) == pytest.approx([ours[0], ours[-1]], abs=2e-2)
+
+
+def losses_with_three_digits(page):
+    return [float(x) for x in re.findall(r"\d\.\d{3}", re.search("`loss (.*)`", page)[1])]

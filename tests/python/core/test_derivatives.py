@@ -1,0 +1,301 @@
+"""Forward mode, double backward and their compositions in float64, against finite differences and torch's own derivatives."""
+
+import itertools
+
+import pytest
+import torch
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.utils.checkpoint import checkpoint
+
+import isentrope
+from isentrope._core.library import STATISTICS
+
+B, H, KV, S, K, D, DV = 2, 2, 1, 3, 4, 3, 2
+DIFFERENTIABLE = [s["name"] for s in STATISTICS if s["differentiable"]]
+NUMBERS = torch.Generator().manual_seed(1)
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
+
+
+def numbers(*shape, requires_grad=True):
+    return torch.randn(*shape, generator=NUMBERS, dtype=torch.float64).requires_grad_(requires_grad)
+
+
+def tensors(queries=S, keys=K):
+    return numbers(B, H, queries, D), numbers(B, KV, keys, D), numbers(B, KV, keys, DV)
+
+
+MASK = torch.tensor([[1, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]], dtype=torch.bool)
+CASES = {
+    "full": {},
+    "causal": {"causal": True},
+    "top left": {"causal": "top_left"},
+    "window": {"window_size": (1, 1)},
+    "dilation": {"window_size": (2, 2), "dilation": 2},
+    "chunks": {"causal": True, "chunk_size": 2},
+    "prefix": {"causal": True, "prefix_keys": 2},
+    "padding": {"key_begin": torch.tensor([0, 2]), "key_end": torch.tensor([4, 2])},
+    "mask": {"attn_mask": MASK},
+    "place": {"causal": True, "query_offset": 1, "key_offset": 2, "sequence_keys": 9},
+    "soft-cap": {"soft_cap": 1.5},
+    "dropout": {"dropout_p": 0.4, "dropout_seed": 3},
+    "rule": {"causal": True, "rule": "entropy_invariant(base=7)", "scale": 0.7},
+    "rule of heads": {"rule": "ssmax(s=[0.5, 0.9])"},
+}
+QUICK = ("causal", "mask", "soft-cap", "dropout")
+
+
+def quick_and_long(names, quick):
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
+def check_both_orders(function, inputs):
+    assert gradcheck(function, inputs, check_forward_ad=True, check_batched_forward_grad=True, check_batched_grad=True)
+    assert gradgradcheck(function, inputs, check_fwd_over_rev=True)
+
+
+@pytest.mark.parametrize("name", quick_and_long(CASES, QUICK))
+def test_every_mask_and_option(name):
+    check_both_orders(lambda *x: isentrope.attention(*x, **CASES[name]), tensors())
+
+
+@pytest.mark.parametrize("name", quick_and_long(("full", "causal", "mask", "soft-cap", "dropout"), ("soft-cap",)))
+def test_bias_sinks_and_lambdas(name):
+    inputs = *tensors(), numbers(H, 1), numbers(H, S, K), numbers(H)
+
+    def attend(q, k, v, lambda_, bias, sinks):
+        output, s = isentrope.attention_rows(q, k, v, lambda_, bias=bias, sinks=sinks, return_stats=("entropy",), **CASES[name])
+        return output, s.entropy
+
+    check_both_orders(attend, inputs)
+
+
+@pytest.mark.parametrize("queries, keys", [(1, 5), pytest.param(5, 1, marks=pytest.mark.long), pytest.param(5, 3, marks=pytest.mark.long)])
+def test_unequal_lengths(queries, keys):
+    check_both_orders(lambda *x: isentrope.attention(*x, causal=True), tensors(queries, keys))
+
+
+@pytest.mark.parametrize("name", quick_and_long([*DIFFERENTIABLE, "all"], ("all",)))
+def test_statistics(name):
+    wanted = DIFFERENTIABLE if name == "all" else [name]
+
+    def statistics(q, k):
+        _, s = isentrope.attention(q, k, k, causal=True, return_stats=wanted)
+        return tuple(getattr(s, name) for name in wanted)
+
+    check_both_orders(statistics, tensors()[:2])
+
+
+def test_documents():
+    starts = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 4])
+    q, k, v = (x[0].transpose(0, 1) for x in tensors())
+    check_both_orders(lambda *x: isentrope.varlen_attention(*x, *starts, causal=True), (q, k, v))
+
+
+# Compositions, each a function of a function f and its inputs.
+def _sum(f):
+    return lambda *x: sum(part.square().sum() for part in f(*x))
+
+
+def _dual(f, x, t):
+    with forward_ad.dual_level():
+        results = f(*(forward_ad.make_dual(*pair) for pair in zip(x, t)))
+        return [forward_ad.unpack_dual(result).tangent for result in results]
+
+
+def _backward_of_dual(f, x, t):
+    leaves = [part.detach().requires_grad_() for part in x]
+    return torch.autograd.grad(sum(part.square().sum() for part in _dual(f, leaves, t)), leaves)
+
+
+def _dual_of_backward(f, x, t):
+    leaves = [part.detach().requires_grad_() for part in x]
+    return _dual(lambda *duals: torch.autograd.grad(_sum(f)(*duals), duals), leaves, t)
+
+
+def _create_graph(f, x, t):
+    leaves = [part.detach().requires_grad_() for part in x]
+    gradients = torch.autograd.grad(_sum(f)(*leaves), leaves, create_graph=True)
+    return torch.autograd.grad(sum((a * b).sum() for a, b in zip(gradients, t)), leaves)
+
+
+ALL = (0, 1, 2)
+COMPOSITIONS = {
+    "jvp": lambda f, x, t: torch.func.jvp(f, x, t)[1],
+    "linearize": lambda f, x, t: torch.func.linearize(f, *x)[1](*t),
+    "dual numbers": _dual,
+    "jacfwd": lambda f, x, t: torch.func.jacfwd(f, ALL)(*x),
+    "jacrev": lambda f, x, t: torch.func.jacrev(f, ALL)(*x),
+    "hessian": lambda f, x, t: torch.func.hessian(_sum(f), ALL)(*x),
+    "jacrev of jacrev": lambda f, x, t: torch.func.jacrev(torch.func.jacrev(_sum(f), ALL), ALL)(*x),
+    "jacrev of jacfwd": lambda f, x, t: torch.func.jacrev(torch.func.jacfwd(_sum(f), ALL), ALL)(*x),
+    "grad of jvp": lambda f, x, t: torch.func.grad(_sum(lambda *x: torch.func.jvp(f, x, t)[1]), ALL)(*x),
+    "jvp of grad": lambda f, x, t: torch.func.jvp(torch.func.grad(_sum(f), ALL), x, t)[1],
+    "vmap of hessian": lambda f, x, t: torch.vmap(torch.func.hessian(lambda q: _sum(f)(q, *x[1:])))(torch.stack([x[0], t[0]])),
+    "grad of grad": lambda f, x, t: torch.func.grad(lambda *x: _sum(lambda *x: torch.func.grad(_sum(f), ALL)(*x))(*x), ALL)(*x),
+    "create_graph": _create_graph,
+    "backward of dual numbers": _backward_of_dual,
+    "dual numbers of backward": _dual_of_backward,
+    "checkpoint": lambda f, x, t: _create_graph(lambda *x: checkpoint(f, *x, use_reentrant=False), x, t),
+}  # fmt: skip
+
+
+def ours(q, k, v):
+    output, s = isentrope.attention(q, k, v, causal=True, return_stats=("entropy",))
+    return output, s.entropy
+
+
+def dense(q, k, v):
+    """The same by torch's operators."""
+    k, v = (x.expand(-1, H, -1, -1) for x in (k, v))
+    hidden = torch.ones(S, K, dtype=torch.float64).tril(K - S).sub(1).mul(1e4)
+    z = q @ k.mT / D**0.5 + hidden
+    # torch's softmax and logsumexp have no backward pass of their forward mode.
+    lse = z.exp().sum(-1, keepdim=True).log()
+    p = (z - lse).exp()
+    return p @ v, lse.squeeze(-1) - (p * z).sum(-1)
+
+
+def assert_same(got, want):
+    leaves = torch.utils._pytree.tree_leaves
+    for a, b in zip(leaves(got), leaves(want), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", COMPOSITIONS)
+def test_compositions(name):
+    x, t = (tuple(part.detach() for part in tensors()) for _ in range(2))
+    assert_same(*(COMPOSITIONS[name](f, x, t) for f in (ours, dense)))
+
+
+COMPILED = ("jvp", "dual numbers", "hessian", "grad of jvp", "jvp of grad")
+
+
+@pytest.mark.parametrize("name", quick_and_long(COMPILED, ("grad of jvp",)))
+def test_compiled_compositions(name):
+    torch._dynamo.reset()
+    x, t = (tuple(part.detach() for part in tensors()) for _ in range(2))
+    function = lambda x, t: COMPOSITIONS[name](ours, x, t)  # noqa: E731
+    assert_same(torch.compile(function, backend="aot_eager", fullgraph=True)(x, t), function(x, t))
+
+
+def test_a_compiled_function_has_a_forward_mode():
+    x, t = (tuple(part.detach() for part in tensors()) for _ in range(2))
+    want = torch.func.jvp(ours, x, t)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, t: torch.func.jvp(ours, x, t), backend="aot_eager", fullgraph=True)
+    assert_same(compiled(x, t), want)
+
+
+@pytest.mark.parametrize("wanted", [("entropy",), DIFFERENTIABLE])
+def test_operators_under_opcheck(wanted):
+    from isentrope._core.call import Call
+    from isentrope.statistics import wanted_bits
+
+    leaves = tensors()
+    bias, lambda_, sinks = numbers(B, H, S, K), numbers(B, H, S), numbers(H)
+    call = Call(*leaves, bias=bias, lambda_=lambda_, sinks=sinks, causal=2)
+    bits = wanted_bits(tuple(wanted))
+    with torch.no_grad():
+        output, statistics, _ = torch.ops.isentrope.attention(*call, bits)
+        point = (*call, bits, output, statistics)
+        tangents = [torch.randn_like(x) for x in (*leaves, bias, lambda_, sinks)]
+        t_output, t_statistics = torch.ops.isentrope.attention_tangent(*point, *tangents)
+    upstream = torch.randn_like(t_output), torch.randn_like(t_statistics)
+    tests = ("test_schema", "test_faketensor")
+    torch.library.opcheck(torch.ops.isentrope.attention_tangent.default, (*point, *tangents), test_utils=tests)
+    second = (*point, *tangents, t_output, t_statistics, *upstream, True, True, True)
+    torch.library.opcheck(torch.ops.isentrope.attention_second_order.default, second, test_utils=tests)
+
+
+def test_symmetry_of_the_second_order():
+    """The Hessian along t and u is the same in either order."""
+    x, t, u = (tuple(part.detach() for part in tensors()) for _ in range(3))
+    along = lambda a, b: sum((m * n).sum() for m, n in zip(torch.func.jvp(torch.func.grad(_sum(ours), ALL), x, a)[1], b))  # noqa: E731
+    torch.testing.assert_close(along(t, u), along(u, t))
+
+
+def test_third_order_is_an_error():
+    x = tuple(part.detach() for part in tensors())
+    hessian = lambda q: torch.func.hessian(lambda q: _sum(ours)(q, *x[1:]))(q).square().sum()  # noqa: E731
+    with pytest.raises(NotImplementedError, match="first or second order; got third order"):
+        torch.func.grad(hessian)(x[0])
+
+
+def test_a_row_without_keys_has_no_derivatives():
+    x, t = (tuple(part.detach() for part in tensors()) for _ in range(2))
+    attend = lambda *x: isentrope.attention(*x, attn_mask=MASK, return_stats=True)[0]  # noqa: E731
+    bad = t[0].clone()
+    bad[:, :, 1] = torch.nan
+    tangent = torch.func.jvp(attend, x, (bad, *t[1:]))[1]
+    assert (tangent[:, :, 1] == 0).all() and tangent.isfinite().all()
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_tangents_of_one_input(at):
+    x, t = (tuple(part.detach() for part in tensors()) for _ in range(2))
+    one = tuple(part if i == at else torch.zeros_like(part) for i, part in enumerate(t))
+    function = lambda part: ours(*x[:at], part, *x[at + 1 :])  # noqa: E731
+    assert_same(torch.func.jvp(function, (x[at],), (t[at],))[1], torch.func.jvp(dense, x, one)[1])
+
+
+def test_needed_inputs_only():
+    """Each subset of the inputs has the second order of all."""
+    x = tensors()
+    for subset in itertools.chain(*(itertools.combinations(range(3), count) for count in (1, 2))):
+        leaves = [part.detach().requires_grad_(i in subset) for i, part in enumerate(x)]
+        wanted = [leaves[i] for i in subset]
+        found = []
+        for f in (ours, dense):
+            gradients = torch.autograd.grad(_sum(f)(*leaves), wanted, create_graph=True)
+            found.append(torch.autograd.grad(sum(g.square().sum() for g in gradients), wanted))
+        assert_same(*found)
+
+
+def test_jagged_tensors_have_the_derivatives_that_torch_has():
+    """torch's own views of jagged tensors have neither forward mode nor double backward."""
+    starts, x = torch.tensor([0, 1, S]), numbers(S, H, D)
+
+    def attend(x):
+        nested = torch.nested.nested_tensor_from_jagged(x, starts).transpose(1, 2)
+        return isentrope.attention(nested, nested, nested, causal=True).transpose(1, 2).values().square().sum()
+
+    (gradient,) = torch.autograd.grad(attend(x), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="_nested_tensor_storage_offsets"):
+        gradient.sum().backward()
+    with pytest.raises(NotImplementedError, match="forward AD with _nested_view_from_jagged"):
+        torch.func.jvp(attend, (x.detach(),), (x.detach(),))
+
+
+def test_a_learned_scale():
+    module = isentrope.SSMax(H, learn_b=True).double()
+    x, t = (tuple(part.detach() for part in tensors()) for _ in range(2))
+    module.requires_grad_()
+
+    def learned(q, k, v, s, b):
+        return torch.func.functional_call(module, {"s": s, "b": b}, (q, k, v), {"causal": True})
+
+    check_both_orders(learned, (*(part.requires_grad_() for part in x), module.s.detach().requires_grad_(), module.b.detach().requires_grad_()))
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 3e-2), (torch.float16, 4e-3)])
+def test_kernels_are_as_exact_as_the_reference(dtype, tolerance):
+    x, t = (tuple(part.detach() for part in tensors()) for _ in range(2))
+    low = lambda tensors: tuple(part.to(dtype) for part in tensors)  # noqa: E731
+    x, t = ([part.double() for part in low(tensors)] for tensors in (x, t))
+    for name in ("jvp", "create_graph", "jvp of grad", "grad of jvp"):
+        want, got = COMPOSITIONS[name](ours, tuple(x), tuple(t)), COMPOSITIONS[name](ours, low(x), low(t))
+        leaves = torch.utils._pytree.tree_leaves
+        scale = max(float(part.abs().max()) for part in leaves(want))
+        for a, b in zip(leaves(got), leaves(want), strict=True):
+            torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=tolerance * scale)
+
+
+def test_autocast():
+    """Under autocast tangents and second derivatives are those of the rounded inputs."""
+    x, t = (tuple(part.detach().float() for part in tensors()) for _ in range(2))
+    rounded = lambda *x: isentrope.attention(*(part.bfloat16() for part in x), causal=True).float()  # noqa: E731
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = lambda *x: isentrope.attention(*x, causal=True).float()  # noqa: E731
+        got = torch.func.jvp(cast, x, t)[1], _create_graph(lambda *x: [cast(*x)], x, t)
+    assert_same(got, (torch.func.jvp(rounded, x, t)[1], _create_graph(lambda *x: [rounded(*x)], x, t)))
