@@ -39,7 +39,7 @@ NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 .PHONY: help setup setup-programs setup-compile setup-compile-tests configure configure-programs configure-compile demo study \
   inspect-demo inspect-bases calibrate-demo calibrate-study note note-corpus note-carry bench bench-quick bench-gpu bench-gpu-carry \
   bench-distributed test begin-tests build-tests run-tests begin-demo build-demo measure-demo test-all test-torch test-transformers test-jax coverage \
-  mutants test-peers lint test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
+  mutants test-peers test-vllm lint test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
 
 help:
 	@echo 'make demo       measure heads, long inputs, a small training and the cost of statistics on this machine, in'
