@@ -77,6 +77,17 @@ AttentionInput keys_of(const char* function, const Call& c) {
           .k_scale = view_of<const float, 4>(function, "k_scale", c.k_scale)};
 }
 
+// The arrays of gradients that a call writes.
+template <typename Call>
+AttentionGradients gradients_of(const char* function, const Call& c) {
+  return {.dq = tensor_of(function, "dq", c.dq),
+          .dk = tensor_of(function, "dk", c.dk),
+          .dv = tensor_of(function, "dv", c.dv),
+          .d_bias = view_of<float, 4>(function, "d_bias", c.d_bias),
+          .d_lambda = view_of<float, 3>(function, "d_lambda", c.d_lambda),
+          .d_sinks = view_of<float, 1>(function, "d_sinks", c.d_sinks)};
+}
+
 AttentionOptions options_of(const char* function, const isentrope_options* options) {
   AttentionOptions copy = required(function, "options", options).options;
   if (!copy.parallel_for) copy.parallel_for = on_pool();
@@ -121,12 +132,49 @@ BackwardArguments backward_arguments(const char* function, const isentrope_optio
                        .statistics = statistics("", c.statistics),
                        .d_output = tensor("d_output", c.d_output),
                        .d_statistics = statistics("d_", c.d_statistics)},
-          .result = {.dq = tensor("dq", c.dq),
-                     .dk = tensor("dk", c.dk),
-                     .dv = tensor("dv", c.dv),
-                     .d_bias = view_of<float, 4>(function, "d_bias", c.d_bias),
-                     .d_lambda = view_of<float, 3>(function, "d_lambda", c.d_lambda),
-                     .d_sinks = view_of<float, 1>(function, "d_sinks", c.d_sinks)}};
+          .result = gradients_of(function, c)};
+}
+
+TangentArguments tangent_arguments(const char* function, const isentrope_options* options,
+                                   const isentrope_tangent_call* call) {
+  const isentrope_tangent_call c = struct_of(function, "call", call);
+  const auto tensor = [&](const char* name, const isentrope_array& array) {
+    return tensor_of(function, name, array);
+  };
+  return {.input = {.q = tensor("q", c.q), .k = tensor("k", c.k), .v = tensor("v", c.v)},
+          .options = options_of(function, options),
+          .tangent = {.output = tensor("output", c.output),
+                      .statistics = statistics_of<const float, const std::int64_t>(function, "",
+                                                                                   c.statistics),
+                      .tangents = {.q = tensor("tangent of q", c.tangent_q),
+                                   .k = tensor("tangent of k", c.tangent_k),
+                                   .v = tensor("tangent of v", c.tangent_v),
+                                   .bias = view_of<const float, 4>(function, "tangent of bias",
+                                                                   c.tangent_bias),
+                                   .lambda = view_of<const float, 3>(function, "tangent of lambda",
+                                                                     c.tangent_lambda),
+                                   .sinks = view_of<const float, 1>(function, "tangent of sinks",
+                                                                    c.tangent_sinks)}},
+          .result = {.output = tensor("tangent of output", c.tangent_output),
+                     .statistics = statistics_of<float, std::int64_t>(function, "tangent of ",
+                                                                      c.tangent_statistics)}};
+}
+
+SecondOrderArguments second_order_arguments(const char* function, const isentrope_options* options,
+                                            const isentrope_second_order_call* call) {
+  const isentrope_second_order_call c = struct_of(function, "call", call);
+  const TangentArguments of = tangent_arguments(function, options, c.tangent);
+  return {.input = of.input,
+          .options = of.options,
+          .second = {.output = of.tangent.output,
+                     .statistics = of.tangent.statistics,
+                     .tangents = of.tangent.tangents,
+                     .output_tangent = of.result.output,
+                     .statistic_tangents = as_const(of.result.statistics),
+                     .d_output = tensor_of(function, "d_output", c.d_output),
+                     .d_statistics = statistics_of<const float, const std::int64_t>(
+                         function, "d_", c.d_statistics)},
+          .result = gradients_of(function, c)};
 }
 
 ReceivedArguments received_arguments(const char* function, const isentrope_options* options,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "isentrope/attention.h"
+#include "isentrope/derivatives.h"
 #include "isentrope/isentrope.h"
 #include "isentrope/key_statistics.h"
 
@@ -27,6 +28,20 @@ struct ReceivedArguments {
   View<float, 3> result;
 };
 
+struct TangentArguments {
+  AttentionInput input;
+  AttentionOptions options;
+  AttentionTangentInput tangent;
+  AttentionTangentOutput result;
+};
+
+struct SecondOrderArguments {
+  AttentionInput input;
+  AttentionOptions options;
+  AttentionSecondOrderInput second;
+  AttentionGradients result;
+};
+
 struct WeightsAtArguments {
   AttentionInput input;
   AttentionOptions options;
@@ -42,6 +57,12 @@ struct WeightsAtArguments {
 [[nodiscard]] BackwardArguments backward_arguments(const char* function,
                                                    const isentrope_options* options,
                                                    const isentrope_backward_call* call);
+[[nodiscard]] TangentArguments tangent_arguments(const char* function,
+                                                 const isentrope_options* options,
+                                                 const isentrope_tangent_call* call);
+[[nodiscard]] SecondOrderArguments second_order_arguments(const char* function,
+                                                          const isentrope_options* options,
+                                                          const isentrope_second_order_call* call);
 
 [[nodiscard]] ReceivedArguments received_arguments(const char* function,
                                                    const isentrope_options* options,

@@ -29,6 +29,24 @@ isentrope_status isentrope_backward(const isentrope_options* options,
   });
 }
 
+isentrope_status isentrope_tangent(const isentrope_options* options,
+                                   const isentrope_tangent_call* call) {
+  return guarded([&] {
+    const auto [input, with, tangent, result] =
+        tangent_arguments("isentrope_tangent", options, call);
+    attention_tangent(input, with, tangent, result);
+  });
+}
+
+isentrope_status isentrope_second_order(const isentrope_options* options,
+                                        const isentrope_second_order_call* call) {
+  return guarded([&] {
+    const auto [input, with, second, result] =
+        second_order_arguments("isentrope_second_order", options, call);
+    attention_second_order(input, with, second, result);
+  });
+}
+
 isentrope_status isentrope_received(const isentrope_options* options,
                                     const isentrope_received_call* call) {
   return guarded([&] {

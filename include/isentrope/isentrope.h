@@ -210,6 +210,42 @@ typedef struct isentrope_backward_call {
 ISENTROPE_API isentrope_status isentrope_backward(const isentrope_options* options,
                                                   const isentrope_backward_call* call);
 
+/* Arrays of a tangent pass; see isentrope/derivatives.h. */
+typedef struct isentrope_tangent_call {
+  size_t struct_size;
+  isentrope_array q, k, v; /* * */
+  isentrope_array output;  /* *; result of the forward pass */
+  /* Results of the forward pass: lse *, and what each statistic with a tangent below needs for its
+   * gradient in isentrope_backward_call. */
+  const isentrope_statistics* statistics;
+  isentrope_array tangent_q, tangent_k, tangent_v; /* of the types of q, k, v; not given: zeros */
+  isentrope_array tangent_bias, tangent_lambda, tangent_sinks; /* F32; not given: zeros */
+  isentrope_array tangent_output; /* *; written, F32 or of the type of q */
+  const isentrope_statistics*
+      tangent_statistics; /* written; NULL: none. Not for max_logit, lambda, support */
+} isentrope_tangent_call;
+
+/* Computes the directional derivative of isentrope_forward() along the tangents. Not for paged keys
+ * or I8. */
+ISENTROPE_API isentrope_status isentrope_tangent(const isentrope_options* options,
+                                                 const isentrope_tangent_call* call);
+
+/* Arrays of a second-order pass: those of the tangent pass, which are read, and gradients. */
+typedef struct isentrope_second_order_call {
+  size_t struct_size;
+  const isentrope_tangent_call* tangent; /* *; with the tangent of lse, and of each statistic that
+                                          * has an upstream gradient below */
+  isentrope_array d_output;              /* of the tangent of the output; not given: zeros */
+  const isentrope_statistics* d_statistics;  /* of the statistics' tangents; NULL: zeros */
+  isentrope_array dq, dk, dv;                /* *; F32 or of the types of q, k, v */
+  isentrope_array d_bias, d_lambda, d_sinks; /* F32 */
+} isentrope_second_order_call;
+
+/* Computes the gradients of isentrope_tangent() with respect to q, k, v and the options' arrays.
+ * With respect to the tangents they are those of isentrope_backward(). */
+ISENTROPE_API isentrope_status isentrope_second_order(const isentrope_options* options,
+                                                      const isentrope_second_order_call* call);
+
 /* Arrays of the weights that keys receive; see isentrope/key_statistics.h. */
 typedef struct isentrope_received_call {
   size_t struct_size;

@@ -342,6 +342,68 @@ static void test_received(void) {
   isentrope_options_destroy(options);
 }
 
+/* Tangents are differences of the forward pass, and gradients of the second order those of the backward pass. */
+static void test_derivatives(void) {
+  static float change[ROWS * DIM], lse_change[ROWS], ahead[ROWS * DIM], dq_ahead[ROWS * DIM], tangent[ROWS * DIM];
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call forward = forward_call();
+  isentrope_backward_call backward = backward_call(&forward);
+  isentrope_statistics changes;
+  isentrope_tangent_call call;
+  isentrope_second_order_call second;
+  const float step = 0x1p-7f;
+  int i;
+  backward.d_statistics = NULL;
+  for (i = 0; i < ROWS * DIM; ++i) tangent[i] = (float)(i % 5 - 2) / 4;
+  for (i = 0; i < ROWS * DIM; ++i) q[i] += step * tangent[i];
+  EXPECT(isentrope_forward(options, &forward) == ISENTROPE_OK && isentrope_backward(options, &backward) == ISENTROPE_OK);
+  memcpy(ahead, output, sizeof ahead);
+  memcpy(dq_ahead, dq, sizeof dq_ahead);
+  for (i = 0; i < ROWS * DIM; ++i) q[i] -= 2 * step * tangent[i];
+  EXPECT(isentrope_forward(options, &forward) == ISENTROPE_OK && isentrope_backward(options, &backward) == ISENTROPE_OK);
+  for (i = 0; i < ROWS * DIM; ++i) {
+    ahead[i] = (ahead[i] - output[i]) / (2 * step);
+    dq_ahead[i] = (dq_ahead[i] - dq[i]) / (2 * step);
+    q[i] += step * tangent[i];
+  }
+  EXPECT(isentrope_forward(options, &forward) == ISENTROPE_OK);
+  memset(&call, 0, sizeof call);
+  memset(&changes, 0, sizeof changes);
+  memset(&second, 0, sizeof second);
+  call.struct_size = sizeof call;
+  changes.struct_size = sizeof changes;
+  second.struct_size = sizeof second;
+  call.q = forward.q;
+  call.k = forward.k;
+  call.v = forward.v;
+  call.output = forward.output;
+  call.statistics = backward.statistics;
+  call.tangent_q = forward.q;
+  call.tangent_q.data = tangent;
+  call.tangent_output = forward.output;
+  call.tangent_output.data = change;
+  changes.lse = floats(lse_change, 3, kQueryShape);
+  call.tangent_statistics = &changes;
+  EXPECT(isentrope_tangent(options, &call) == ISENTROPE_OK);
+  for (i = 0; i < ROWS * DIM; ++i) EXPECT(fabs(change[i] - ahead[i]) < 2e-3);
+  second.tangent = &call;
+  second.d_output = backward.d_output;
+  second.dq = backward.dq;
+  second.dk = backward.dk;
+  second.dv = backward.dv;
+  EXPECT(isentrope_second_order(options, &second) == ISENTROPE_OK);
+  for (i = 0; i < ROWS * DIM; ++i) EXPECT(fabs(dq[i] - dq_ahead[i]) < 2e-3);
+  call.tangent_q.extents[3] = 1;
+  EXPECT_ERROR(isentrope_tangent(options, &call), "[attention_tangent] tangent of q must have shape [1, 2, 3, 2]; got [1, 2, 3, 1]");
+  call.tangent_q.extents[3] = DIM;
+  memset(&changes.lse, 0, sizeof changes.lse);
+  EXPECT_ERROR(isentrope_second_order(options, &second), 
+               "[attention_second_order] tangent of lse must have shape [1, 2, 3]; got [0, 0, 0]");
+  EXPECT_ERROR(isentrope_tangent(options, NULL), "[isentrope_tangent] call must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_second_order(options, NULL), "[isentrope_second_order] call must not be NULL; got NULL");
+  isentrope_options_destroy(options);
+}
+
 static void expect_gradients(float dropout) {
   isentrope_options* options = isentrope_options_create();
   isentrope_forward_call forward = forward_call();
@@ -399,6 +461,7 @@ int main(void) {
   test_sequences();
   test_cache_in_8_bits();
   test_received();
+  test_derivatives();
   test_backward_agrees_with_differences();
   test_targets_and_version();
   failures += refusal_failures();

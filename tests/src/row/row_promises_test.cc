@@ -12,8 +12,8 @@
 
 #include "isentrope/error.h"
 #include "isentrope/target.h"
+#include "tools/check/derivatives.h"
 #include "tools/check/judge.h"
-#include "tools/check/run.h"
 
 namespace isentrope::check {
 namespace {
@@ -86,6 +86,46 @@ TEST_P(RowPromises, LambdaZeroIsUniform) {
     const double support = static_cast<double>(row + 1);
     EXPECT_NEAR(forward.entropy[row], std::log(support), 1e-6 * (1 + std::log(support)));
     EXPECT_NEAR(forward.collision[row], 1 / support, 1e-6 / support);
+  }
+}
+
+// Tangents and second order: no key, no derivative; NaN in a tangent stays in the rows that see it;
+// threads change no bit.
+TEST_P(RowPromises, TangentsKeepTheRowsPromises) {
+  const Data data(parse_problem("shape=1x2x9x7x8 mask=causal:bottom_right sink=1 cap=3"));
+  const ForwardResult forward = run_forward(data);
+  const reference::GradientInput upstream = random_gradient(data.problem);
+  Tensors tangents = random_tangents(data.problem);
+  tangents.k.assign(data.k.begin(), data.k.end());
+  const TangentResult clean = run_tangent(data, forward, tangents);
+  const BackwardResult second = run_second_order(data, forward, tangents, clean, upstream);
+  const TangentResult threads = run_tangent(data, forward, tangents, run_on_pool);
+  EXPECT_EQ(0, std::memcmp(clean.output.data(), threads.output.data(),
+                           clean.output.size() * sizeof(float)));
+  const BackwardResult second_threads =
+      run_second_order(data, forward, tangents, clean, upstream, run_on_pool);
+  EXPECT_EQ(
+      0, std::memcmp(second.dk.data(), second_threads.dk.data(), second.dk.size() * sizeof(float)));
+  for (std::size_t c = 0; c < 2 * 8; ++c) {  // the first two rows see nothing
+    EXPECT_EQ(clean.output[c], 0);
+    EXPECT_EQ(second.dq[c], 0);
+  }
+  // Key 6 of head 0 is seen by its last row alone.
+  tangents.k[6 * 8] = static_cast<double>(kNaN);
+  const TangentResult poisoned = run_tangent(data, forward, tangents);
+  const BackwardResult second_poisoned =
+      run_second_order(data, forward, tangents, poisoned, upstream);
+  for (std::size_t row = 0; row < 18; ++row) {
+    for (std::size_t c = 0; c < 8; ++c) {
+      const std::size_t at = row * 8 + c;
+      if (row == 8) {
+        EXPECT_TRUE(std::isnan(poisoned.output[at]));
+        EXPECT_TRUE(std::isnan(second_poisoned.dq[at]));
+      } else {
+        EXPECT_TRUE(same_bits(poisoned.output[at], clean.output[at])) << "row " << row;
+        EXPECT_TRUE(same_bits(second_poisoned.dq[at], second.dq[at])) << "row " << row;
+      }
+    }
   }
 }
 
