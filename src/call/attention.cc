@@ -2,6 +2,7 @@
 
 #include "isentrope/derivatives.h"
 #include "isentrope/key_statistics.h"
+#include "src/call/mask_summary.h"
 #include "src/call/scale_table.h"
 #include "src/call/validate.h"
 #include "src/cpu/tasks.h"
@@ -23,8 +24,9 @@ void attention_forward(const AttentionInput& in, const AttentionOptions& options
   if (batches * heads * queries == 0) return;
   const ParallelFor parallel_for = threads_of(options);
   if (in.pages.has_sequences()) return cpu::forward_sequences(in, options, out, parallel_for);
-  const ScaleTable scale(in, options, parallel_for);
-  cpu::forward(in, options, scale, out, parallel_for);
+  const MaskSummary masks(in, options, parallel_for);
+  const ScaleTable scale(in, options, parallel_for, &masks);
+  cpu::forward(in, options, scale, masks, out, parallel_for);
 }
 
 void attention_backward(const AttentionInput& in, const AttentionOptions& options,

@@ -23,9 +23,18 @@ bool differ_along(const AttentionOptions& options, std::size_t axis) {
 }  // namespace
 
 RowLength counted_length(const AttentionOptions& options, std::int64_t batch, std::int64_t head,
-                         std::int64_t query, std::int64_t queries, std::int64_t keys) {
+                         std::int64_t query, std::int64_t queries, std::int64_t keys,
+                         const MaskSummary* masks) {
   RowView row = row_view(options.mask, batch, query, queries, keys);
   if (!options.attn_mask && !options.bias_hides) return row.length;
+  // A bias that hides keys from the row but not from n is part of the summary.
+  if (masks && (!options.bias || options.bias_hides)) {
+    const std::int64_t count = masks->count(masks->row(batch, head, query), row.keys);
+    if (count >= 0) {
+      row.length.visible = count;
+      return row.length;
+    }
+  }
   row.length.visible = 0;
   for (std::int64_t j = row.keys.begin; j < row.keys.end; j += row.keys.stride)
     row.length.visible += !is_hidden(options, batch, head, query, j);
@@ -33,7 +42,7 @@ RowLength counted_length(const AttentionOptions& options, std::int64_t batch, st
 }
 
 ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options,
-                       const ParallelFor& parallel_for)
+                       const ParallelFor& parallel_for, const MaskSummary* masks)
     : queries_(in.q.extents[2]) {
   const auto [batches, heads, queries, dim] = in.q.extents;
   const ScaleRule& rule = options.rule;
@@ -63,7 +72,8 @@ ScaleTable::ScaleTable(const AttentionInput& in, const AttentionOptions& options
       std::max<std::int64_t>(1, kTask / (counts_keys_ ? std::max<std::int64_t>(keys, 1) : 16));
   parallel_for((rows + of_task - 1) / of_task, [&](std::int64_t task) {
     const std::int64_t end = std::min(rows, (task + 1) * of_task);
-    for (std::int64_t row = task * of_task; row < end; ++row) resolve(options, dim, keys, row);
+    for (std::int64_t row = task * of_task; row < end; ++row)
+      resolve(options, dim, keys, row, masks);
   });
 }
 
@@ -79,7 +89,7 @@ void ScaleTable::fill(const AttentionOptions& options, std::int64_t dim) {
 }
 
 void ScaleTable::resolve(const AttentionOptions& options, std::int64_t dim, std::int64_t keys,
-                         std::int64_t row) {
+                         std::int64_t row, const MaskSummary* masks) {
   const std::int64_t query = row % queries_, head = row / queries_ % heads_,
                      batch = row / queries_ / heads_;
   const auto at = static_cast<std::size_t>(row);
@@ -92,7 +102,7 @@ void ScaleTable::resolve(const AttentionOptions& options, std::int64_t dim, std:
   }
   RowLength length{.visible = 1, .position = 0, .total = 1};
   if (counts_keys_) {
-    length = counted_length(options, batch, head, query, queries_, keys);
+    length = counted_length(options, batch, head, query, queries_, keys, masks);
   } else if (reads_length_) {
     length = row_view(options.mask, batch, query, queries_, keys).length;
   }

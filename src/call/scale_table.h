@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "isentrope/attention.h"
+#include "src/call/mask_summary.h"
 
 namespace isentrope {
 
@@ -17,10 +18,10 @@ namespace isentrope {
 }
 
 // Returns a row's length for rules. `visible` counts keys that structural and boolean masks leave,
-// and with bias_hides those whose bias is not -inf.
+// and with bias_hides those whose bias is not -inf. A summary of the masks saves reading them.
 [[nodiscard]] RowLength counted_length(const AttentionOptions& options, std::int64_t batch,
                                        std::int64_t head, std::int64_t query, std::int64_t queries,
-                                       std::int64_t keys);
+                                       std::int64_t keys, const MaskSummary* masks = nullptr);
 
 // Softmax scales of one head's queries. Kernels read these numbers, never rules.
 struct HeadScale {
@@ -37,10 +38,10 @@ struct HeadScale {
 // Scales of all rows. A row whose keys are all hidden may have any finite scale.
 class ScaleTable {
  public:
-  // Computes a row's length only if the rule reads it, and reads a boolean mask only if the rule
+  // Computes a row's length only if the rule reads it, and counts a mask's keys only if the rule
   // counts visible keys.
   ScaleTable(const AttentionInput& input, const AttentionOptions& options,
-             const ParallelFor& parallel_for);
+             const ParallelFor& parallel_for, const MaskSummary* masks = nullptr);
 
   [[nodiscard]] HeadScale of(std::int64_t batch, std::int64_t head) const {
     const std::int64_t at = (batch % batches_ * heads_ + head % heads_) * queries_;
@@ -50,7 +51,7 @@ class ScaleTable {
  private:
   void fill(const AttentionOptions& options, std::int64_t dim);
   void resolve(const AttentionOptions& options, std::int64_t dim, std::int64_t keys,
-               std::int64_t row);
+               std::int64_t row, const MaskSummary* masks = nullptr);
 
   std::int64_t batches_ = 1, heads_ = 1;  // 1 if all share the same scales
   std::int64_t queries_;

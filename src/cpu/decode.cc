@@ -2,7 +2,7 @@
 //
 //   for each block of keys              read in place, one row after the other
 //     scores  S = lambda Q K^T          decode_tile: vectors run along columns
-//     logits  Z                         logits, if there is a soft-cap
+//     logits  Z                         logits, if there is a soft-cap or a bias
 //     -inf for keys a row does not see  mask_tile
 //     weights P = 2^(Z - max)           softmax_tile, with the rows' states; then dropout
 //     sums    O = rescale * O + P V     decode_tile
@@ -37,13 +37,14 @@ class DecodeTask {
         columns_(static_cast<std::size_t>(call.input.q.extents[3])),
         value_columns_(static_cast<std::size_t>(call.input.v.extents[3])),
         softmax_(softmax_for(weight_sums_of(call.output.statistics))),
-        block_(call, static_cast<bool>(call.output.statistics.distance)),
+        block_(call, static_cast<bool>(call.output.statistics.distance), &call.masks),
         keys_(call.input.k, call.input.k_scale),
         values_(call.input.v, call.input.v_scale),
         scratch_({block_.pointers(kStateRows),
                   block_.copy(kStateRows),
                   block_.lambda(kStateRows),
                   block_.ranges(kStateRows),
+                  block_.mask_rows(kStateRows),
                   block_.own_keys(kStateRows),
                   keys_.pointers(kBlockKeys),
                   keys_.scales(kBlockKeys),
@@ -73,8 +74,9 @@ class DecodeTask {
         return KeyRange{begin, begin + range.size()};
       });
       if (ranges.empty()) continue;
-      run_block({call_, item_, seen.begin + key * seen.stride, 0, block_.rows(), ranges,
-                 block_.own_keys_from(0)});
+      const std::int64_t first = seen.begin + key * seen.stride;
+      run_block({call_, item_, first, 0, block_.rows(), ranges, block_.own_keys_from(0),
+                 block_.masks_of_tile(0, block_.rows(), first, ranges)});
     }
     for (std::size_t row = 0; row < block_.rows(); ++row) {
       // bf16 values are widened by parity, so their sums are in that order.

@@ -64,7 +64,7 @@ class ForwardTask {
       : call_(call),
         sizes_(call),
         softmax_(softmax_for(weight_sums_of(call.output.statistics))),
-        queries_(call, static_cast<bool>(call.output.statistics.distance)),
+        queries_(call, static_cast<bool>(call.output.statistics.distance), &call.masks),
         keys_(call.input.k, call.input.k_scale),
         values_(call.input.v, call.input.v_scale),
         qk_f32_({}, sizes_.dim),
@@ -79,6 +79,7 @@ class ForwardTask {
                   queries_.copy(sizes_.rows),
                   queries_.lambda(sizes_.rows),
                   queries_.ranges(sizes_.rows),
+                  queries_.mask_rows(sizes_.rows),
                   queries_.own_keys(sizes_.rows),
                   keys_.pointers(kBlockKeys),
                   keys_.scales(kBlockKeys),
@@ -172,7 +173,7 @@ class ForwardTask {
 
   void run_block(std::int64_t block, std::int64_t block_keys) {
     const AttentionInput& in = call_.input;
-    // Dilated rows may skip a whole block, which is then not read.
+    // Rows may skip a whole block, which is then not read.
     if (!queries_.any_sees(block, block + block_keys)) return;
     // Both lists are made together, because a paged cache has the same pages for keys and values.
     for (Operand* operand : {&keys_, &values_}) {
@@ -185,12 +186,20 @@ class ForwardTask {
     pv_.place_values(values_);
     for (std::size_t row = 0; row < queries_.rows(); row += panel_width()) {
       const std::size_t rows = HWY_MIN(panel_width(), queries_.rows() - row);
-      const RowTile::Ranges ranges(rows, block, block_keys,
-                                   [&](std::size_t r) { return queries_.range(row + r); });
+      const RowTile::Ranges ranges(rows, block, block_keys, [&](std::size_t r) {
+        return queries_.range_in(row + r, block, block + block_keys);
+      });
       // Tiles above the causal diagonal end here.
       if (ranges.empty()) continue;
-      const RowTile tile{
-          call_, item_.at, block, row, rows, ranges, queries_.own_keys_from(row), sizes_.key_step};
+      const RowTile tile{call_,
+                         item_.at,
+                         block,
+                         row,
+                         rows,
+                         ranges,
+                         queries_.own_keys_from(row),
+                         queries_.masks_of_tile(row, rows, block, ranges),
+                         sizes_.key_step};
       run_tile(tile, qk);
     }
   }
@@ -243,15 +252,16 @@ class ForwardTask {
 
 // Returns the largest number of rows that run_decode() takes: as many as registers hold, or fewer
 // if pair products are faster sooner. Returns 0 unless rows of keys and values are whole vectors
-// read in place, without bias or boolean mask. Dilated rows are supported for one query, whose rows
-// share their keys, and without dropout, which draws for neighbouring keys.
+// read in place, and masks leave each row one run of keys. Dilated rows are supported for one
+// query, whose rows share their keys, without masks, and without dropout, which draws for
+// neighbouring keys.
 std::int64_t most_rows_of_streams(const ForwardCall& call) {
   const AttentionInput& in = call.input;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
   const bool has_whole_vectors = in.k.extents[3] % lanes == 0 && in.v.extents[3] % lanes == 0;
-  if (!has_whole_vectors || call.options.bias || call.options.attn_mask) return 0;
+  if (!has_whole_vectors || call.masks.has_gaps()) return 0;
   if (call.options.mask.dilation > 1)
-    return in.q.extents[2] > 1 || call.dropout ? 0 : std::int64_t{kRegisterRows};
+    return in.q.extents[2] > 1 || call.masks || call.dropout ? 0 : std::int64_t{kRegisterRows};
   // Packing fewer keys does not pay: 12 keys in tiles took 1.4 to 1.8 times as long, 100 as long.
   constexpr std::int64_t kWorthPacking = 128;
   const Pairs pairs(in.k.type);

@@ -9,6 +9,7 @@
 #include "isentrope/key_statistics.h"
 #include "isentrope/row_state.h"
 #include "src/call/dropout.h"
+#include "src/call/mask_summary.h"
 #include "src/call/scale_table.h"
 #include "src/cpu/largest_keys.h"
 #include "src/cpu/plan.h"
@@ -34,6 +35,7 @@ struct Call {
 };
 
 struct ForwardCall : Call {
+  const MaskSummary& masks;
   const AttentionOutput& output;
   Partials* partials;  // null if the keys are not split
 };

@@ -163,7 +163,9 @@ class TangentTask {
       const RowTile::Ranges ranges(rows, block, block_keys,
                                    [&](std::size_t r) { return rows_.range(row + r); });
       if (ranges.empty()) continue;
-      run_tile({call_, item_, block, row, rows, ranges, rows_.own_keys_from(row), sizes_.key_step});
+      const bool masked = call_.options.bias || call_.options.attn_mask;
+      run_tile({call_, item_, block, row, rows, ranges, rows_.own_keys_from(row),
+                masked ? KeysSeen::some : KeysSeen::all, sizes_.key_step});
     }
   }
 

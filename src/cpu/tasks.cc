@@ -45,9 +45,9 @@ void run_items(const ForwardCall& call, std::int64_t begin, std::int64_t end,
 class PlannedForward {
  public:
   PlannedForward(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
-                 const AttentionOutput& output)
+                 const MaskSummary& masks, const AttentionOutput& output)
       : plan_(plan_of(in)),
-        call_{{in, options, scale, plan_}, output, plan_.splits > 1 ? &partials_ : nullptr},
+        call_{{in, options, scale, plan_}, masks, output, plan_.splits > 1 ? &partials_ : nullptr},
         most_decode_rows_(most_rows_of_decode(call_)) {
     if (plan_.splits == 1) return;
     // Each split has its own state and sums, merged later, so that timing does not change results.
@@ -89,10 +89,12 @@ struct PlannedSequence {
                   const AttentionOutput& output, std::int64_t sequence,
                   const ParallelFor& parallel_for)
       : call(sequence_of(in, options, output, sequence)),
-        scale(call.input, call.options, parallel_for),
-        forward(call.input, call.options, scale, call.output) {}
+        masks(call.input, call.options, parallel_for),
+        scale(call.input, call.options, parallel_for, &masks),
+        forward(call.input, call.options, scale, masks, call.output) {}
 
   SequenceCall call;
+  MaskSummary masks;
   ScaleTable scale;
   PlannedForward forward;
 };
@@ -155,8 +157,9 @@ void run_key_blocks(const AttentionInput& in, const AttentionOptions& options,
 }  // namespace
 
 void forward(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
-             const AttentionOutput& output, const ParallelFor& parallel_for) {
-  PlannedForward forward(in, options, scale, output);
+             const MaskSummary& masks, const AttentionOutput& output,
+             const ParallelFor& parallel_for) {
+  PlannedForward forward(in, options, scale, masks, output);
   for_each_task(forward.plan(), parallel_for,
                 [&](std::int64_t begin, std::int64_t end) { forward.run(begin, end); });
   if (forward.merges() == 0) return;

@@ -4,13 +4,15 @@
 #include "isentrope/attention.h"
 #include "isentrope/derivatives.h"
 #include "isentrope/key_statistics.h"
+#include "src/call/mask_summary.h"
 #include "src/call/scale_table.h"
 
 namespace isentrope::cpu {
 
 // The bits of a result depend on shapes and instruction set, never on the threads.
 void forward(const AttentionInput& input, const AttentionOptions& options, const ScaleTable& scale,
-             const AttentionOutput& output, const ParallelFor& parallel_for);
+             const MaskSummary& masks, const AttentionOutput& output,
+             const ParallelFor& parallel_for);
 
 // Each sequence of a paged cache is planned as a call of its own, and their tasks run together.
 void forward_sequences(const AttentionInput& input, const AttentionOptions& options,

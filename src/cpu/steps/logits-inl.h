@@ -16,6 +16,8 @@
 #include "hwy/highway.h"
 #include "isentrope/attention.h"
 #include "src/call/scale_table.h"
+#include "src/cpu/product/load-inl.h"
+#include "src/cpu/product/pack-inl.h"
 #include "src/cpu/steps/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -118,6 +120,25 @@ HWY_INLINE void cap_logits(const LogitTerms& terms, std::size_t columns, float* 
   }
 }
 
+// Adds factor times the bias to logits[j ...] in whole vectors below `end`, and advances j. Returns
+// how many keys a bias of -inf does not hide.
+template <typename T>
+HWY_INLINE std::int64_t add_bias(const T* HWY_RESTRICT bias, float factor, std::size_t end,
+                                 float* HWY_RESTRICT logits, std::size_t& j) {
+  const Floats d;
+  const std::size_t lanes = hn::Lanes(d);
+  const auto hidden = hn::Set(d, -std::numeric_limits<float>::infinity());
+  std::int64_t support = 0;
+  for (; j + lanes <= end; j += lanes) {
+    const auto numbers = load_floats(d, bias + j);
+    const auto hides = hn::Eq(numbers, hidden);
+    const auto sum = hn::MulAdd(hn::Set(d, factor), numbers, hn::LoadU(d, logits + j));
+    hn::StoreU(hn::IfThenElse(hides, hidden, sum), d, logits + j);
+    support += static_cast<std::int64_t>(lanes - hn::CountTrue(d, hides));
+  }
+  return support;
+}
+
 // Turns scaled scores into logits, both in log2. Returns how many keys of [begin, end), every
 // stride-th of which is in the row's range, the row sees. Keys hidden by the boolean mask or a bias
 // of -inf become -inf by selection. Columns past `end` may be soft-capped.
@@ -129,7 +150,13 @@ HWY_INLINE std::int64_t finish_logits(const LogitTerms& terms, std::size_t begin
   // The caller's bias is in nats.
   const float on_bias = scale_log2(terms.on_bias);
   std::int64_t support = 0;
-  for (std::size_t j = begin; j < end; j += terms.stride) {
+  std::size_t j = begin;
+  if (terms.bias && !terms.mask && terms.bias_stride == 1 && terms.stride == 1) {
+    for_type(terms.bias_type, [&](auto type) HWY_ATTR {
+      support += add_bias(static_cast<const decltype(type)*>(terms.bias), on_bias, end, logits, j);
+    });
+  }
+  for (; j < end; j += terms.stride) {
     const auto key = static_cast<std::int64_t>(j);
     const bool masked = terms.is_masked(key);
     const float bias = terms.bias ? on_bias * terms.bias_at(key) : 0;

@@ -18,6 +18,8 @@
 #include "src/cpu/product/pack-inl.h"
 #include "src/cpu/row_ranges.h"
 #include "src/cpu/steps/logits-inl.h"
+#include "src/cpu/steps/row_tile_state-inl.h"
+#include "src/cpu/steps/tile_ranges.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
@@ -25,8 +27,10 @@ namespace isentrope::HWY_NAMESPACE {
 // The rows of a query block: all query heads of the group, one after the other, share keys.
 class QueryBlock {
  public:
-  QueryBlock(const Call& call, bool asks_distance)
+  // masks: a summary that narrows the rows' keys; null if the caller reads the masks itself.
+  QueryBlock(const Call& call, bool asks_distance, const MaskSummary* masks = nullptr)
       : call_(call),
+        masks_(masks != nullptr && *masks ? masks : nullptr),
         asks_distance_(asks_distance),
         group_(call.input.q.extents[1] / call.plan.kv_heads),
         queries_(call.input.q),
@@ -38,12 +42,14 @@ class QueryBlock {
   Scratch::Array copy(std::size_t rows) { return queries_.copy(rows); }
   Scratch::Array lambda(std::size_t rows) { return {lambda_, rows}; }
   Scratch::Array ranges(std::size_t rows) { return {ranges_, rows}; }
+  Scratch::Array mask_rows(std::size_t rows) { return {mask_rows_, masks_ ? rows : 0}; }
   Scratch::Array own_keys(std::size_t rows) { return {own_keys_, asks_distance_ ? rows : 0}; }
 
   void list(const WorkItem& item) noexcept {
     rows_ = static_cast<std::size_t>(group_ * (item.end - item.begin));
     seen_ = list_row_ranges(call_.options.mask, item, group_, call_.input.q.extents[2],
                             call_.plan.keys, ranges_.at(0, rows_));
+    if (masks_) apply_masks(item);
     if (asks_distance_) list_own_keys(item);
     list_rows(item, queries_);
     queries_.resolve();
@@ -76,12 +82,31 @@ class QueryBlock {
   [[nodiscard]] const float* lambda() const { return lambda_.data(); }  // one for each row, in log2
   [[nodiscard]] KeyRange seen() const { return seen_; }                 // by any row
   [[nodiscard]] KeyRange range(std::size_t row) const { return ranges_[row]; }
-  // Returns whether a row sees one of these keys. Only dilated rows may skip blocks of the union.
+  // Returns the range of a row, or an empty one if it sees none of keys begin ... end - 1.
+  [[nodiscard]] KeyRange range_in(std::size_t row, std::int64_t begin, std::int64_t end) const {
+    if (!masks_) return ranges_[row];
+    const KeyRange range = ranges_[row].within(begin, end);
+    const bool sees = range.size() > 0 && masks_of(row, range.begin, range.end) != KeysSeen::none;
+    return sees ? ranges_[row] : KeyRange{};
+  }
+  // Returns whether a row sees one of these keys. Only dilations and masks skip blocks of the
+  // union.
   [[nodiscard]] bool any_sees(std::int64_t begin, std::int64_t end) const {
-    if (call_.options.mask.dilation <= 1) return true;
-    const KeyRange* ranges = ranges_.at(0, rows_);
-    return std::any_of(ranges, ranges + rows_,
-                       [&](const KeyRange& range) { return range.within(begin, end).size() > 0; });
+    if (call_.options.mask.dilation <= 1 && !masks_) return true;
+    for (std::size_t row = 0; row < rows_; ++row)
+      if (range_in(row, begin, end).within(begin, end).size() > 0) return true;
+    return false;
+  }
+  // Returns what boolean mask and bias do to a tile's keys, which count from `block`.
+  [[nodiscard]] KeysSeen masks_of_tile(std::size_t row, std::size_t rows, std::int64_t block,
+                                       const TileRanges<kStateRows>& ranges) const {
+    KeysSeen state = KeysSeen::all;
+    for (std::size_t r = 0; r < rows && masks_; ++r) {
+      if (ranges.begin[r] == ranges.end[r]) continue;
+      state = join(state, masks_of(row + r, block + static_cast<std::int64_t>(ranges.begin[r]),
+                                   block + static_cast<std::int64_t>(ranges.end[r])));
+    }
+    return state;
   }
   // Returns the keys at the positions of rows from `row` on; null unless distances are needed.
   [[nodiscard]] const double* own_keys_from(std::size_t row) const {
@@ -89,6 +114,24 @@ class QueryBlock {
   }
 
  private:
+  [[nodiscard]] KeysSeen masks_of(std::size_t row, std::int64_t first, std::int64_t last) const {
+    return masks_ ? masks_->state(mask_rows_[row], first, last) : KeysSeen::all;
+  }
+
+  // Narrows the ranges to the keys that boolean mask and bias leave, which may depend on the head.
+  void apply_masks(const WorkItem& item) {
+    seen_ = {};
+    std::size_t row = 0;
+    for (std::int64_t member = 0; member < group_; ++member) {
+      for (std::int64_t query = item.begin; query < item.end; ++query, ++row) {
+        mask_rows_[row] = masks_->row(item.batch, item.kv_head * group_ + member, query);
+        const KeyRange keys = masks_->keys(mask_rows_[row]);
+        ranges_[row] = ranges_[row].within(keys.begin, keys.end);
+        extend(seen_, ranges_[row]);
+      }
+    }
+  }
+
   // Masks depend on batch and query, not on the head.
   void list_own_keys(const WorkItem& item) {
     const auto of_head = static_cast<std::size_t>(item.end - item.begin);
@@ -99,11 +142,13 @@ class QueryBlock {
   }
 
   const Call& call_;
+  const MaskSummary* const masks_;
   const bool asks_distance_;
   const std::int64_t group_;
   Operand queries_, next_queries_;
   Buffer<float> lambda_;
   Buffer<KeyRange> ranges_;
+  Buffer<std::size_t> mask_rows_;  // indices in the summary of the masks
   Buffer<double> own_keys_;
   std::size_t rows_ = 0;
   KeyRange seen_{};

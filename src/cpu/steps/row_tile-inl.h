@@ -30,6 +30,7 @@ struct RowTile {
   std::size_t row, rows;   // first row within the work item, and number of rows
   const Ranges& ranges;    // from the block's first key
   const double* own_keys;  // of the rows; null unless distances are needed
+  KeysSeen masks;          // what boolean mask and bias do to keys within the ranges
   // Granularity of the tile's first key: products round keys up to four, and pairs hold two.
   std::size_t step = 4;
   std::size_t first = ranges.first / step * step;  // the tile's first key
@@ -52,11 +53,11 @@ struct RowTile {
   }
 
   // Returns whether soft-cap, bias or boolean mask apply to the logits.
-  [[nodiscard]] bool has_terms() const { return call.options.soft_cap > 0 || masks_one_by_one(); }
-  // Returns whether bias or boolean mask may hide keys within a range.
-  [[nodiscard]] bool masks_one_by_one() const {
-    return call.options.bias || call.options.attn_mask;
+  [[nodiscard]] bool has_terms() const {
+    return call.options.soft_cap > 0 || masks > KeysSeen::all;
   }
+  // Returns whether bias or boolean mask may hide keys within a range.
+  [[nodiscard]] bool masks_one_by_one() const { return masks == KeysSeen::some; }
 };
 
 // Own keys of the rows, maybe outside the tile. They count like `first`, its first key.
