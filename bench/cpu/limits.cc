@@ -1,7 +1,7 @@
 #include "bench/cpu/limits.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "bench/limits.cc"
+#define HWY_TARGET_INCLUDE "bench/cpu/limits.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target, which decides what is compiled.
 #include <algorithm>
