@@ -11,8 +11,10 @@ class Denoiser(nn.Module):
         super().__init__()
         self.attend, self.heads = attend, heads
         self.into, self.times = nn.Linear(2, width), nn.Linear(2, width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.last = nn.Sequential(nn.Linear(width, 64), nn.SiLU(), nn.Linear(64, 2))
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        hidden = nn.Linear(width, 64)
+        self.last = nn.Sequential(hidden, nn.SiLU(), nn.Linear(64, 2))
 
     def forward(self, z, r, t):
         x = self.into(z) + self.times(torch.stack([r, t], -1))[:, None]
@@ -27,10 +29,12 @@ def train(attend, steps=100):
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(steps):
         angle = 2 * torch.pi * torch.rand(32, 16)
-        data, noise = torch.stack([angle.cos(), angle.sin()], -1), torch.randn(32, 16, 2)
+        data = torch.stack([angle.cos(), angle.sin()], -1)
+        noise = torch.randn(32, 16, 2)
         r, t = torch.rand(2, 32).sort(0).values
-        z, velocity = torch.lerp(data, noise, t[:, None, None]), noise - data
-        # The tangent of u along the path, while u itself is differentiated backwards.
+        z = torch.lerp(data, noise, t[:, None, None])
+        velocity = noise - data
+        # The tangent of u along the path; u itself is differentiated too.
         tangents = velocity, torch.zeros_like(r), torch.ones_like(t)
         u, change = torch.func.jvp(model, (z, r, t), tangents)
         target = velocity - (t - r)[:, None, None] * change.detach()

@@ -91,8 +91,9 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     """
     check_inactive("sdpa.activate")
     text = CHECKED.rule_text(rule_text(rule, None))
-    forward, backward, composed = _kernels(text, _layout_of_outputs())
-    differentiated = _differentiated_kernels(text)
+    layout = _layout_of_outputs()
+    forward, backward, composed = _kernels(text, layout)
+    differentiated = _differentiated_kernels(text, layout)
     library = torch.library.Library("aten", "IMPL")
     from isentrope.sdpa import gpu  # `import isentrope` loads this file, but not what only active calls need
 
@@ -151,7 +152,7 @@ def _kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor]) -> tup
     return forward, backward, composed
 
 
-def _differentiated_kernels(text: str) -> tuple[Callable, Callable]:
+def _differentiated_kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor]) -> tuple[Callable, Callable]:
     """Returns autograd's kernels of the fused operators. torch's own compute reverse mode of first order; the operators
     compute the derivatives that these have not: forward mode, torch.func and double backward."""
     own, own_backward = (torch.library.get_kernel(f"aten::{name}", "AutogradCPU") for name in (_FORWARD, _BACKWARD))
@@ -160,7 +161,7 @@ def _differentiated_kernels(text: str) -> tuple[Callable, Callable]:
         if not (transformed() and _is_computed(q)):
             return own.call_boxed(keys, q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
         output, statistics, _ = CHECKED.attention(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
-        return output, statistics[0].detach()
+        return laid_out_for(q, output), _heads_inside(statistics[0].detach())
 
     def backward(keys, grad_out, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
         twice = transformed() or (torch.is_grad_enabled() and torch._C._any_requires_grad(grad_out, q, k, v))
@@ -169,7 +170,8 @@ def _differentiated_kernels(text: str) -> tuple[Callable, Callable]:
             return own_backward.call_boxed(keys, *passed, attn_mask=attn_mask, scale=scale)
         call = _call(text, q, k, v, is_causal, attn_mask, scale)
         upstream = (grad_out, None, False, False, False, False)
-        return CHECKED.attention_backward(*call, LSE, out, lse.contiguous()[None], *upstream)[:3]
+        gradients = CHECKED.attention_backward(*call, LSE, out, lse.contiguous()[None], *upstream)[:3]
+        return tuple(_heads_inside(gradient) for gradient in gradients)
 
     return forward, backward
 
