@@ -87,7 +87,7 @@ def measured(dtype: str, dim: int, statistics: bool, page: int = 0, chip: str = 
     with launches(target) as planned:
         if page:
             table = torch.zeros(_SEQUENCES, _KEYS // page, dtype=torch.int32)
-            launch.decode(*call_of(q, k, k, causal=True), table, torch.full((_SEQUENCES,), _KEYS), wanted)
+            launch.decode(*call_of(q, k, k, causal=True), table, torch.full((_SEQUENCES,), _KEYS), None, wanted)
         else:
             launch.attention(*call_of(q, k, k), wanted)
     (forward,) = (forward for forward in planned if forward.name == "forward")

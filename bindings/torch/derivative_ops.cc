@@ -33,9 +33,9 @@ AttentionTangents TangentArguments::views() const {
 
 TangentResults::TangentResults(const CallArguments& call, std::int64_t wanted) {
   Results results(call.q, call.v.size(3), wanted & (kSupport - 1));
-  const std::int64_t numbers = std::reduce(results.shared.sizes().begin(),
-                                           results.shared.sizes().end(), std::int64_t{1},
-                                           std::multiplies<>());
+  const std::int64_t numbers =
+      std::reduce(results.shared.sizes().begin(), results.shared.sizes().end(), std::int64_t{1},
+                  std::multiplies<>());
   const std::size_t size = is_float64(call.q) ? sizeof(double) : sizeof(float);
   std::memset(results.shared.write(), 0, static_cast<std::size_t>(numbers) * size);
   output = std::move(results.output);

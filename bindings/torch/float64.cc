@@ -80,8 +80,7 @@ void must_have_shape(const char* name, const View& view, const decltype(View::ex
 
 // Copies upstream gradients of the output and of the statistics, or of their tangents.
 reference::GradientInput upstream_of(const CallArguments& call, std::int64_t wanted,
-                                     const TorchTensor& d_output,
-                                     const TorchTensor& d_statistics) {
+                                     const TorchTensor& d_output, const TorchTensor& d_statistics) {
   const Rows rows{call.q.size(0), call.q.size(1), call.q.size(2)};
   reference::GradientInput upstream;
   if (d_output) {

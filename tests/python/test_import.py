@@ -22,7 +22,7 @@ def test_little_is_imported_beside_torch():
     assert "isentrope.functions" in found
     assert not {"sympy", "torch.distributed.tensor", "torch._dynamo", "transformers", "triton"} & set(others)
     assert len(others) < 20, others
-    assert len(found) - len(others) < 34, found
+    assert len(found) - len(others) < 42, found
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ Description find_input(const OpenProblem& open, const std::string& name) {
     if (name == part.name) return described(options.mask.*part.member, "i64");
   }
   if (name == "attn_mask") return described(options.attn_mask, "u8");
-  if (name == "bias") return described(options.bias);
+  if (name == "bias") return options.bias ? described(options.bias) : Description{};
   if (name == "sinks") return described(options.sinks, "f32");
   if (name == "lambda") return described(options.lambda, "f32");
   throw Error("[check] a tensor must be one of a problem's inputs; got " + name);

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from isentrope._core import functorch
-from isentrope._core.call import SHARED, TENSORS, Call
+from isentrope._core.call import TENSORS, Call
 from isentrope._core.derivatives import (
     DIFFERENTIABLE_AT,
     Backward,

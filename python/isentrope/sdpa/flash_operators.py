@@ -125,7 +125,7 @@ class FlashOperators:
             table = torch.arange(len(k), device=k.device)[:, None]
         sequences = q if cum_q is None else _sequences_of(q, cum_q.long(), max_q)
         call = self._call(sequences, k, v, None, None, **options)
-        output, statistics, _ = CHECKED.decode(*call, table, used.long(), LSE)
+        output, statistics, _ = CHECKED.decode(*call, table, used.long(), None, LSE)
         if cum_q is None:
             return laid_out_as(q, output.transpose(1, 2)), statistics[0]
         output, lse = (_rows_of(x, cum_q.long(), len(q)) for x in (output, statistics[0]))

@@ -22,8 +22,8 @@ OPERATORS = {
     "attention_backward": (
         OPS.attention_backward, (*CALL, ALL, *RESULTS[:2], RESULTS[0], torch.zeros_like(RESULTS[1]), True, True, True, False),
     ),
-    "decode": (OPS.decode, (*CALL._replace(attn_mask=None), TABLE, USED, ALL)),
-    "decode_codes": (OPS.decode_codes, (*CALL._replace(k=CODES, v=CODES, attn_mask=None), SCALES, SCALES, TABLE, USED, ALL)),
+    "decode": (OPS.decode, (*CALL._replace(attn_mask=None), TABLE, USED, None, ALL)),
+    "decode_codes": (OPS.decode_codes, (*CALL._replace(k=CODES, v=CODES, attn_mask=None), SCALES, SCALES, TABLE, USED, None, ALL)),
     "quantize": (OPS.quantize, (K, 2)),
     "row_lengths": (OPS.row_lengths, CALL),
     "keys_seen": (OPS.keys_seen, (*CALL._replace(attn_mask=None), torch.tensor([[0, 2], [2, 5]]))),

@@ -158,8 +158,8 @@ def test_without_a_gradient_of_the_output_there_are_none():
 def test_double_backward_is_that_of_the_long_way():
     leaves = tensors(requires_grad=True)
     found = []
-    for attend in (isentrope.attention, the_long_way):
-        first = torch.autograd.grad(attend(*leaves).square().sum(), leaves, create_graph=True)
+    for way in (isentrope.attention, the_long_way):
+        first = torch.autograd.grad(way(*leaves).square().sum(), leaves, create_graph=True)
         found.append(torch.autograd.grad(sum(x.square().sum() for x in first), leaves))
     assert all(torch.equal(a, b) for a, b in zip(*found))
 

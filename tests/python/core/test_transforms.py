@@ -58,7 +58,7 @@ def test_opcheck_of_the_others():
     call = [x.detach() if isinstance(x, torch.Tensor) else x for x in samples()["plain"]]
     torch.library.opcheck(torch.ops.isentrope.row_lengths.default, call)
     table, used = torch.tensor([[0], [1]], dtype=torch.int32), torch.tensor([9, 11])
-    torch.library.opcheck(torch.ops.isentrope.decode.default, (*call, table, used, ALL))
+    torch.library.opcheck(torch.ops.isentrope.decode.default, (*call, table, used, None, ALL))
     output, statistics, _ = torch.ops.isentrope.attention(*call, 3)
     backward = (*call, 3, output, statistics, output, statistics, True, True, True, False)
     tests = ("test_schema", "test_faketensor")

@@ -89,7 +89,7 @@ class Variant(NamedTuple):
         )  # fmt: skip
         if self.paged:
             pages, used = torch.zeros(batch, keys // _PAGE, dtype=torch.int32), torch.full((batch,), keys)
-            launch.decode(*shared, pages, used, wanted)
+            launch.decode(*shared, pages, used, None, wanted)
         elif not self.backward:
             launch.attention(*shared, wanted)
         else:
