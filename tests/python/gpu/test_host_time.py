@@ -229,7 +229,7 @@ CALLS = {  # functions and arguments of calls that together pass everything that
     "shares": ("attention", (*call_of(*LONG), ALL)),
     "a padded dimension": ("attention", (*call_of(*(x[..., :40] for x in SQUARE)), LSE)),
     "heads inside rows": ("attention", (*call_of(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in SQUARE)), LSE)),
-    "pages": ("decode", (*call_of(LONG[0], *[rows(600, 2, 16, 64)] * 2, causal=True), *PAGES, ALL)),
+    "pages": ("decode", (*call_of(LONG[0], *[rows(600, 2, 16, 64)] * 2, causal=True), *PAGES, None, ALL)),
     "lengths": ("row_lengths", tuple(call_of(*SQUARE, key_end=torch.tensor([7, 9])))),
     "plain": ("attention_plain", (*SQUARE, "standard", 1, 0)),
     "plain, with statistics": ("attention_plain", (*SQUARE, "log_length", 0, BITS["entropy"] | BITS["support"])),

@@ -35,6 +35,7 @@ class OnDevice {
     return static_cast<char*>(memory.data()) + offset;
   }
   void put(const std::string& name, ConstTensor& tensor) {
+    if (!tensor) return;
     std::int64_t count = size_of(tensor.type);
     for (const std::int64_t extent : tensor.extents) count *= extent;
     tensor.data = put(name, tensor.data, count);
