@@ -75,10 +75,10 @@ def test_without_triton_the_error_says_what_to_do():
     code = """
 import sys
 sys.modules["triton"] = None
-import isentrope
+from isentrope import _pytorch
 from isentrope._core.devices import on_first_call
 try:
-    on_first_call(isentrope._in_triton, "attention")()
+    on_first_call(_pytorch._in_triton, "attention")()
 except ModuleNotFoundError as error:
     print(error)
 """

@@ -16,6 +16,6 @@ def write_kernel(
     slot = tl.load(slots + token)
     column = tl.arange(0, COLUMNS)
     if (slot >= 0) & (slot // page_size < pages):
-        row = tl.load(rows + head * stride_rh + token * stride_rt + column * stride_rd, mask=column < columns)
+        row = tl.load(rows + head * stride_rh + token * stride_rt + column * stride_rd, mask=column < columns, other=0)
         to = slot // page_size * stride_cp + head * stride_ch + slot % page_size * stride_cn
         tl.store(cache + to + column * stride_cd, row, mask=column < columns)
