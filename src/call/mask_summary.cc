@@ -10,7 +10,7 @@ namespace {
 constexpr std::int64_t kGroup = 64;  // keys with one state
 
 // Number of keys that a task reads.
-constexpr std::int64_t kTask = 1 << 18;
+constexpr std::int64_t kKeysOfTask = 1 << 18;
 
 // One byte for each key of a group. Loops over them have no branches, so compilers vectorize them.
 struct Group {
@@ -53,11 +53,12 @@ class MaskSummary::Reader {
     const View<const std::uint8_t, 4>& mask = options_.attn_mask;
     mask_ = mask ? mask.data + elements(mask.strides, batch, head, query) : nullptr;
     Row row{.begin = keys_};
+    Group group{};
     for (std::int64_t first = 0; first < keys_; first += kGroup) {
       const std::int64_t count = std::min(kGroup, keys_ - first);
-      states[first / kGroup] = read_group(first, count);
+      states[first / kGroup] = read_group(first, count, group);
       if (states[first / kGroup] == KeysSeen::none) continue;
-      const std::uint8_t* const seen = group_.seen;
+      const std::uint8_t* const seen = group.seen;
       if (row.seen == 0) row.begin = first + (std::find(seen, seen + count, 1) - seen);
       row.end = first + count;
       while (seen[row.end - 1 - first] == 0) --row.end;
@@ -66,33 +67,32 @@ class MaskSummary::Reader {
     if (row.seen == 0) return {};
     // The ends of the row may lie within groups.
     const std::int64_t first = row.begin / kGroup, last = (row.end - 1) / kGroup;
-    for (const std::int64_t group : {first, last}) {
-      const std::int64_t begin = std::max(row.begin, group * kGroup);
-      states[group] = read_group(begin, std::min(row.end, (group + 1) * kGroup) - begin);
+    for (const std::int64_t at : {first, last}) {
+      const std::int64_t begin = std::max(row.begin, at * kGroup);
+      states[at] = read_group(begin, std::min(row.end, (at + 1) * kGroup) - begin, group);
     }
     row.state = states[first];
-    for (std::int64_t group = first + 1; group <= last; ++group)
-      row.state = join(row.state, states[group]);
+    for (std::int64_t at = first + 1; at <= last; ++at) row.state = join(row.state, states[at]);
     return row;
   }
 
  private:
-  KeysSeen read_group(std::int64_t first, std::int64_t count) {
-    std::memset(&group_, 1, sizeof group_);
+  KeysSeen read_group(std::int64_t first, std::int64_t count, Group& group) const {
+    std::memset(&group, 1, sizeof group);
     const std::int64_t stride = options_.bias.strides[3];
     const auto bias = [&]<typename Bits>(Bits hidden) {
       read_bias(reinterpret_cast<const Bits*>(bias_) + first * stride, stride, count, hidden,
-                group_);
+                group);
     };
     if (bias_ && options_.bias.type == DType::f32) bias(std::uint32_t{0xff800000});
     if (bias_ && options_.bias.type == DType::bf16) bias(std::uint16_t{0xff80});
     if (bias_ && options_.bias.type == DType::f16) bias(std::uint16_t{0xfc00});
     const std::int64_t mask_stride = options_.attn_mask.strides[3];
-    if (mask_) hide(mask_ + first * mask_stride, mask_stride, count, group_);
+    if (mask_) hide(mask_ + first * mask_stride, mask_stride, count, group);
     int seen = 0, flat = 0;
     for (std::int64_t i = 0; i < count; ++i) {
-      seen += group_.seen[i];
-      flat += group_.seen[i] & group_.flat[i];
+      seen += group.seen[i];
+      flat += group.seen[i] & group.flat[i];
     }
     if (seen == 0) return KeysSeen::none;
     if (seen < count) return KeysSeen::some;
@@ -103,7 +103,6 @@ class MaskSummary::Reader {
   const std::int64_t keys_;
   const std::byte* bias_ = nullptr;  // of the row
   const std::uint8_t* mask_ = nullptr;
-  Group group_{};
 };
 
 MaskSummary::MaskSummary(const AttentionInput& in, const AttentionOptions& options,
@@ -121,7 +120,8 @@ MaskSummary::MaskSummary(const AttentionInput& in, const AttentionOptions& optio
   groups_ = (keys + kGroup - 1) / kGroup;
   rows_.resize(static_cast<std::size_t>(rows));
   states_.resize(static_cast<std::size_t>(rows * groups_));
-  const std::int64_t of_task = std::max<std::int64_t>(1, kTask / std::max<std::int64_t>(keys, 1));
+  const std::int64_t of_task =
+      std::max<std::int64_t>(1, kKeysOfTask / std::max<std::int64_t>(keys, 1));
   parallel_for((rows + of_task - 1) / of_task, [&](std::int64_t task) {
     Reader reader(options, keys);
     for (std::int64_t row = task * of_task; row < std::min(rows, (task + 1) * of_task); ++row) {
