@@ -46,7 +46,8 @@ Call::Call(std::string_view text, const std::vector<Array>& arrays)
       names_(text_["names"]),
       arrays_(arrays),
       batch_(text_["batch"]),
-      parts_(text_["parts"]) {
+      parts_(text_["parts"]),
+      on_device_(text_.contains("kernels")) {
   for (const char* name : {"q", "k", "v"}) {
     const std::vector<std::int64_t>& extents = array(name)->extents;
     if (extents.size() != 4) kCheck.fail(name, "have 4 dimensions", std::to_string(extents.size()));
@@ -87,6 +88,9 @@ void Call::place(const std::string& name, const Array& from, const Shape<Rank>& 
     std::swap(extents[1], extents[2]);
     std::swap(strides[1], strides[2]);
   }
+  // XLA lays a device's statistics out with heads outside, because kernels need them so.
+  if (on_device_ && Rank == 3)
+    strides = contiguous_view(static_cast<char*>(nullptr), extents).strides;
   offset = 0;
   if (extents[0] == batch_) {
     offset = part_ * batches() * strides[0];
@@ -171,6 +175,7 @@ void Call::read(std::string_view name, Member& member) {
     if (from == nullptr || name == "lambda") return;  // which is a statistic here
     if constexpr (std::is_same_v<T, std::int64_t>) {
       must_be(key, *from, kName<std::int32_t>);
+      if (on_device_) kCheck.fail(key, "be absent on a device", "one");
       const auto* first = static_cast<const std::int32_t*>(from->data);
       const std::int64_t count = from->extents.empty() ? 0 : from->extents[0];
       auto& list = lists_.emplace_back(batches());

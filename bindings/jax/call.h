@@ -31,10 +31,12 @@ struct Array {
 class Call {
  public:
   // `text` is the JSON that python/isentrope/jax/spec.py writes. The arrays are in its order: those
-  // that are read, then those that are written.
+  // that are read, then those that are written. If it names a folder of "kernels", they are in a
+  // device's memory, statistics [batch, heads, queries].
   Call(std::string_view text, const std::vector<Array>& arrays);
 
   [[nodiscard]] bool in_float64() const { return array("q")->type == "float64"; }
+  [[nodiscard]] std::string kernels() const { return text_["kernels"]; }
   // Calls pass(part) for each part.
   template <typename Pass>
   void for_each_part(const Pass& pass) {
@@ -70,6 +72,7 @@ class Call {
   std::vector<std::string> names_;
   std::vector<Array> arrays_;
   std::int64_t batch_, parts_, part_ = 0;
+  bool on_device_;
   std::int64_t heads_, queries_, kv_heads_, keys_;
   std::list<std::vector<std::int64_t>> lists_;  // lengths of sequences, widened
 };

@@ -40,7 +40,7 @@ AttentionOptions validated(Call& part) {
   return options;
 }
 
-reference::GradientInput upstream_of(const Call& part) {
+reference::GradientInput upstream_in_float64(const Call& part) {
   reference::GradientInput upstream{.d_output = numbers_of(part.view<double, 4>("d_output"))};
   const Statistics64 statistics = part.statistics<Statistics64>("d_");
   for_each_statistic(
@@ -84,7 +84,8 @@ void forward_in_float64(Call& part) {
 }
 
 void backward_in_float64(Call& part) {
-  put(reference::attention_backward(part.input_in_float64(), validated(part), upstream_of(part)),
+  put(reference::attention_backward(part.input_in_float64(), validated(part),
+                                    upstream_in_float64(part)),
       part);
 }
 
@@ -102,7 +103,7 @@ void tangent_in_float64(Call& part) {
 
 void second_order_in_float64(Call& part) {
   put(reference::attention_second_order(part.input_in_float64(), validated(part),
-                                        part.input_in_float64("t_"), upstream_of(part)),
+                                        part.input_in_float64("t_"), upstream_in_float64(part)),
       part);
 }
 

@@ -39,8 +39,8 @@ Array array_of(const ffi::AnyBuffer& buffer) {
   return {name_of(buffer.element_type()), buffer.untyped_data(), {extents.begin(), extents.end()}};
 }
 
-template <Pass pass>
-ffi::Error run(ffi::ThreadPool pool, std::string_view text, ffi::RemainingArgs arguments,
+template <auto pass, typename Context>
+ffi::Error run(const Context& context, std::string_view text, ffi::RemainingArgs arguments,
                ffi::RemainingRets results) noexcept {
   try {
     std::vector<Array> arrays;
@@ -48,8 +48,7 @@ ffi::Error run(ffi::ThreadPool pool, std::string_view text, ffi::RemainingArgs a
       arrays.push_back(array_of(*arguments.get<ffi::AnyBuffer>(i)));
     for (std::size_t i = 0; i < results.size(); ++i)
       arrays.push_back(array_of(**results.get<ffi::AnyBuffer>(i)));
-    const ParallelFor parallel_for = on_threads_of(pool);
-    Call(text, arrays).for_each_part([&](Call& part) { pass(part, parallel_for); });
+    Call(text, arrays).for_each_part([&](Call& part) { pass(part, context); });
     return ffi::Error::Success();
   } catch (const Error& error) {
     return ffi::Error::InvalidArgument(error.what());
@@ -61,12 +60,24 @@ ffi::Error run(ffi::ThreadPool pool, std::string_view text, ffi::RemainingArgs a
   }
 }
 
-constexpr auto kBinding = [] {
-  return ffi::Ffi::Bind()
-      .Ctx<ffi::ThreadPool>()
-      .Attr<std::string_view>("call")
-      .RemainingArgs()
-      .RemainingRets();
+template <auto pass>
+ffi::Error on_threads(ffi::ThreadPool pool, std::string_view text, ffi::RemainingArgs arguments,
+                      ffi::RemainingRets results) noexcept {
+  return run<pass>(on_threads_of(pool), text, arguments, results);
+}
+
+template <auto pass>
+ffi::Error on_device(void* stream, std::int32_t ordinal, std::string_view text,
+                     ffi::RemainingArgs arguments, ffi::RemainingRets results) noexcept {
+  return run<pass>(OnDevice{stream, ordinal}, text, arguments, results);
+}
+
+constexpr auto kWithArrays = [](auto binding) {
+  return std::move(binding).template Attr<std::string_view>("call").RemainingArgs().RemainingRets();
+};
+constexpr auto kOnThreads = [] { return kWithArrays(ffi::Ffi::Bind().Ctx<ffi::ThreadPool>()); };
+constexpr auto kOnDevice = [] {
+  return kWithArrays(ffi::Ffi::Bind().Ctx<ffi::PlatformStream<void*>>().Ctx<ffi::DeviceOrdinal>());
 };
 
 }  // namespace
@@ -82,6 +93,8 @@ ISENTROPE_ENTRY XLA_FFI_Error* isentrope_jax_forward(XLA_FFI_CallFrame*);
 ISENTROPE_ENTRY XLA_FFI_Error* isentrope_jax_backward(XLA_FFI_CallFrame*);
 ISENTROPE_ENTRY XLA_FFI_Error* isentrope_jax_tangent(XLA_FFI_CallFrame*);
 ISENTROPE_ENTRY XLA_FFI_Error* isentrope_jax_second_order(XLA_FFI_CallFrame*);
+ISENTROPE_ENTRY XLA_FFI_Error* isentrope_jax_forward_on_device(XLA_FFI_CallFrame*);
+ISENTROPE_ENTRY XLA_FFI_Error* isentrope_jax_backward_on_device(XLA_FFI_CallFrame*);
 
 // Returns what is wrong with a call, or null: the same text as that of a handler, with "shapes" and
 // "types" of the arrays. Valid until the thread's next call.
@@ -92,11 +105,18 @@ ISENTROPE_ENTRY const char* isentrope_jax_statistics();
 #undef ISENTROPE_ENTRY
 }
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_forward, jax::run<jax::forward>, jax::kBinding());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_backward, jax::run<jax::backward>, jax::kBinding());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_tangent, jax::run<jax::tangent>, jax::kBinding());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_second_order, jax::run<jax::second_order>,
-                              jax::kBinding());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_forward, jax::on_threads<jax::forward>,
+                              jax::kOnThreads());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_backward, jax::on_threads<jax::backward>,
+                              jax::kOnThreads());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_tangent, jax::on_threads<jax::tangent>,
+                              jax::kOnThreads());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_second_order, jax::on_threads<jax::second_order>,
+                              jax::kOnThreads());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_forward_on_device,
+                              jax::on_device<jax::forward_on_device>, jax::kOnDevice());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(isentrope_jax_backward_on_device,
+                              jax::on_device<jax::backward_on_device>, jax::kOnDevice());
 
 const char* isentrope_jax_check(const char* text) {
   thread_local std::string message;

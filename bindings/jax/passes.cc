@@ -21,6 +21,19 @@ AttentionTangents tangents_of(const Call& part) {
           .sinks = part.view<const float, 1>("t_sinks")};
 }
 
+}  // namespace
+
+AttentionOutput output_of(const Call& part) {
+  return {part.tensor("output"), part.statistics<RowStatistics>("")};
+}
+
+AttentionGradientInput upstream_of(const Call& part) {
+  return {.output = part.tensor("output"),
+          .statistics = part.statistics<ConstRowStatistics>(""),
+          .d_output = part.tensor("d_output"),
+          .d_statistics = part.statistics<ConstRowStatistics>("d_")};
+}
+
 AttentionGradients gradients_of(const Call& part) {
   return {.dq = part.tensor("d_q"),
           .dk = part.tensor("d_k"),
@@ -29,11 +42,9 @@ AttentionGradients gradients_of(const Call& part) {
           .d_sinks = part.view<float, 1>("d_sinks")};
 }
 
-}  // namespace
-
 void forward(Call& part, const ParallelFor& parallel_for) {
   if (part.in_float64()) return forward_in_float64(part);
-  AttentionOutput out{part.tensor("output"), part.statistics<RowStatistics>("")};
+  AttentionOutput out = output_of(part);
   const View<std::int32_t, 3> support = part.view<std::int32_t, 3>("support");
   const auto [batches, heads, queries] = part.rows();
   std::vector<std::int64_t> counts(support ? batches * heads * queries + 1 : 0);
@@ -48,11 +59,7 @@ void forward(Call& part, const ParallelFor& parallel_for) {
 
 void backward(Call& part, const ParallelFor& parallel_for) {
   if (part.in_float64()) return backward_in_float64(part);
-  attention_backward(part.input(), options_of(part, parallel_for),
-                     {.output = part.tensor("output"),
-                      .statistics = part.statistics<ConstRowStatistics>(""),
-                      .d_output = part.tensor("d_output"),
-                      .d_statistics = part.statistics<ConstRowStatistics>("d_")},
+  attention_backward(part.input(), options_of(part, parallel_for), upstream_of(part),
                      gradients_of(part));
 }
 

@@ -2,16 +2,27 @@
 #pragma once
 
 #include "bindings/jax/call.h"
+#include "isentrope/cuda/attention.h"
 
 namespace isentrope::jax {
 
-// Runs tasks as the call's context does.
-using Pass = void (*)(Call& part, const ParallelFor& parallel_for);
+[[nodiscard]] AttentionOutput output_of(const Call& part);
+[[nodiscard]] AttentionGradientInput upstream_of(const Call& part);
+[[nodiscard]] AttentionGradients gradients_of(const Call& part);
 
+// parallel_for runs tasks as the call's context does.
 void forward(Call& part, const ParallelFor& parallel_for);
 void backward(Call& part, const ParallelFor& parallel_for);
 void tangent(Call& part, const ParallelFor& parallel_for);
 void second_order(Call& part, const ParallelFor& parallel_for);
+
+// The same on an NVIDIA device, unmeasured.
+struct OnDevice {
+  void* stream;
+  int ordinal;
+};
+void forward_on_device(Call& part, const OnDevice& on);
+void backward_on_device(Call& part, const OnDevice& on);
 
 // The same by the float64 reference, in one thread.
 void forward_in_float64(Call& part);

@@ -117,7 +117,8 @@ std::vector<std::vector<T>> derivatives() {
   Numbers<T> t_q(queries, 1), t_v({1, kKeys, 1, kDim}, 2), t_output(queries), t_lse(rows);
   Numbers<T> t_entropy(rows), d_output(queries, 3), d_entropy(rows, 4), d_q(queries), d_k(keys);
   Numbers<T> d_v(keys);
-  const auto run = [&](const std::string& names, const std::vector<Array>& arrays, Pass pass) {
+  const auto run = [&](const std::string& names, const std::vector<Array>& arrays,
+                       const auto& pass) {
     Call call(R"({"names": [)" + names + R"(], "batch": 2, "parts": 1, "options": {"causal": 1}})",
               arrays);
     call.for_each_part([&](Call& part) { pass(part, run_serially); });

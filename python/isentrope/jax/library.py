@@ -16,9 +16,10 @@ _LIBRARY.isentrope_jax_statistics.restype = ctypes.c_char_p
 _LIBRARY.isentrope_jax_check.restype = ctypes.c_char_p
 _LIBRARY.isentrope_jax_check.argtypes = [ctypes.c_char_p]
 
-for _name in ("forward", "tangent", "backward", "second_order"):
+_ON_DEVICE = ("forward_on_device", "backward_on_device")
+for _name in ("forward", "tangent", "backward", "second_order", *_ON_DEVICE):
     _handler = jax.ffi.pycapsule(getattr(_LIBRARY, f"isentrope_jax_{_name}"))
-    jax.ffi.register_ffi_target(f"isentrope_{_name}", _handler, platform="cpu")
+    jax.ffi.register_ffi_target(f"isentrope_{_name}", _handler, platform="CUDA" if _name in _ON_DEVICE else "cpu")
 
 _LIST: list[dict[str, Any]] = json.loads(_LIBRARY.isentrope_jax_statistics())
 STATISTICS: tuple[str, ...] = tuple(statistic["name"] for statistic in _LIST)

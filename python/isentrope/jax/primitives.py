@@ -14,6 +14,7 @@ All but forward also read results of it, output and statistics. These count as c
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,10 +23,10 @@ from jax import numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-from isentrope.jax.library import NEEDS
+from isentrope.jax.library import NEEDS, STATISTICS
 from isentrope.jax.spec import Spec, leading, result_avals, without_prefix
 
-_ONLY_CPU = "[attention] isentrope.jax computes on CPUs; got a call for {}: move it with jax.device_put or jax.default_device"
+_ONLY_CPU = "[attention] isentrope.jax computes {} on CPUs; got a call for {}: move it with jax.device_put or jax.default_device"
 
 
 def bind(primitive: Primitive, arrays: dict[str, Any], results: Sequence[str], spec: Spec) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def _primitive(name: str) -> Primitive:
     primitive.def_impl(functools.partial(_compiled, primitive=primitive))
     primitive.def_abstract_eval(lambda *avals, spec: result_avals(spec, avals))
     batching.primitive_batchers[primitive] = functools.partial(_fold, primitive)
-    mlir.register_lowering(primitive, _refuse_platform)
+    mlir.register_lowering(primitive, functools.partial(_refuse_platform, name))
     return primitive
 
 
@@ -80,8 +81,8 @@ def _fold(primitive: Primitive, operands: Sequence[Any], axes: Sequence[int | No
     return [x.reshape(size, leading(name, spec), *x.shape[1:]) for name, x in zip(spec.results, results)], [0] * len(results)
 
 
-def _refuse_platform(context: Any, *operands: Any, spec: Spec) -> Any:
-    raise NotImplementedError(_ONLY_CPU.format(" or ".join(context.module_context.platforms)))
+def _refuse_platform(name: str, context: Any, *operands: Any, spec: Spec) -> Any:
+    raise NotImplementedError(_ONLY_CPU.format(f"the {name} pass", " or ".join(context.module_context.platforms)))
 
 
 def _lower_to(name: str, primitive: Primitive) -> None:
@@ -89,6 +90,28 @@ def _lower_to(name: str, primitive: Primitive) -> None:
         return jax.ffi.ffi_lowering(f"isentrope_{name}")(context, *operands, call=spec.text())
 
     mlir.register_lowering(primitive, lower, platform="cpu")
+
+
+def _lower_on_device(name: str, primitive: Primitive) -> None:
+    """On NVIDIA devices statistics lie [batch, heads, queries] in memory; XLA numbers the axes from the innermost."""
+
+    def layouts(names: Sequence[str], avals: Sequence[Any]) -> list[Sequence[int]]:
+        is_statistic = [without_prefix(each) in STATISTICS for each in names]
+        return [(1, 2, 0) if inner else range(aval.ndim)[::-1] for inner, aval in zip(is_statistic, avals)]
+
+    def lower(context: Any, *operands: Any, spec: Spec) -> Any:
+        kernels = os.environ.get("ISENTROPE_CUDA_KERNELS")
+        if kernels is None:
+            message = "[attention] ISENTROPE_CUDA_KERNELS must name a folder of compiled kernels for calls on a device; got none"
+            raise NotImplementedError(f"{message}: on CPUs, jax.device_put or jax.default_device need none")
+        rule = jax.ffi.ffi_lowering(
+            f"isentrope_{name}_on_device",
+            operand_layouts=layouts(spec.names, context.avals_in),
+            result_layouts=layouts(spec.results, context.avals_out),
+        )
+        return rule(context, *operands, call=spec.text(kernels=kernels))
+
+    mlir.register_lowering(primitive, lower, platform="cuda")
 
 
 def _second_order(*operands: Any, spec: Spec) -> Any:
@@ -118,5 +141,7 @@ _lower_to("forward", forward)
 _lower_to("tangent", tangent)
 _lower_to("backward", backward)
 _lower_to("second_order", _second_order_pass)
+_lower_on_device("forward", forward)
+_lower_on_device("backward", backward)
 mlir.register_lowering(second_order, mlir.lower_fun(_second_order, multiple_results=True))
 mlir.register_lowering(curvature, _refuse_curvature)

@@ -178,10 +178,30 @@ def test_bad_arguments_are_refused_while_tracing(message, transform):
         call(*x)
 
 
-def test_other_platforms_are_refused():
-    x = qkv(dtype=np.float32)
-    with pytest.raises(NotImplementedError, match="computes on CPUs; got a call for cuda"):
-        jax.jit(attention).trace(*x).lower(lowering_platforms=("cuda",))
+def lowered(function, platform):
+    return jax.jit(function).trace(*qkv(dtype=np.float32)).lower(lowering_platforms=(platform,)).as_text()
+
+
+def test_other_platforms_are_refused(monkeypatch):
+    with pytest.raises(NotImplementedError, match="computes the forward pass on CPUs; got a call for tpu"):
+        lowered(attention, "tpu")
+    with pytest.raises(NotImplementedError, match="ISENTROPE_CUDA_KERNELS must name a folder"):
+        lowered(attention, "cuda")
+    monkeypatch.setenv("ISENTROPE_CUDA_KERNELS", "somewhere")
+    with pytest.raises(NotImplementedError, match="computes the tangent pass on CPUs; got a call for cuda"):
+        lowered(lambda *x: jax.jvp(attention, x, x), "cuda")
+
+
+def test_a_program_for_a_device_has_the_layouts_of_its_kernels(monkeypatch):
+    monkeypatch.setenv("ISENTROPE_CUDA_KERNELS", "somewhere")
+    program = lowered(jax.grad(lambda *x: attention(*x, return_stats="entropy")[1].entropy.sum()), "cuda")
+    calls = [line for line in program.splitlines() if "custom_call @isentrope" in line]
+    assert [line.partition("@")[2].partition("(")[0] for line in calls] == [
+        "isentrope_forward_on_device", "isentrope_backward_on_device",
+    ]  # fmt: skip
+    # output, entropy and lse are results, and operands with the gradient of the entropy.
+    assert [line.count("dense<[1, 2, 0]>") for line in calls] == [2, 3]
+    assert all("somewhere" in line for line in calls)
 
 
 def test_it_is_one_call_in_the_program():

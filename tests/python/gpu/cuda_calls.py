@@ -1,4 +1,4 @@
-"""Calls of isentrope_cuda from C++ or C to a driver that records them, and those that Triton's launcher would make."""
+"""Calls of isentrope_cuda from C++, C or JAX's handlers to a driver that records them, and those that Triton's launcher would make."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from src.gpu import kernels
 
 FORMATS = {"i32": "<i", "i64": "<q", "fp32": "<f"}
 # Environment of CUDA_PROGRAM for a call in each language.
-IN = {"C++": {}, "C": {"ISENTROPE_IN_C": "1"}}
+IN = {"C++": {}, "C": {"ISENTROPE_IN": "C"}, "JAX": {"ISENTROPE_IN": "JAX"}}
 
 
 class Case(NamedTuple):
@@ -57,6 +57,13 @@ class Case(NamedTuple):
 
     def __str__(self):
         return f"{self.wanted} {self.line}"
+
+    @property
+    def languages(self):
+        """JAX has no pages and no lists of positions on a device, and counts supports in another type."""
+        others = self.documents or self.padded or self.page or self.backward is False and self.wanted == "all"
+        lists = {"lambda", "key_begin", "prefix_keys", "dropout"} & {*self.given}
+        return IN if not (others or lists) else IN.keys() - {"JAX"}
 
     def run(self):
         """Makes the call in Python. Returns the addresses of arguments and results, by their names in C++."""
@@ -197,7 +204,7 @@ def recorded_parameters(one, wanted):
     ]
 
 
-def renamed(launches, named, left_out=()):
+def renamed(launches, named, left_out=frozenset()):
     """Replaces addresses by names, or by the order of their first use."""
     names = {0: "nothing"} | {address: name for name, address in named.items()}
 
@@ -219,7 +226,9 @@ def compare(case, folder, chip, tmp_path, **environment):
     assert [(one["symbol"].partition("$")[0], one["grid"]) for one in made] == [(one.kernel.__name__, grid) for one, grid, _ in wanted]
     parameters = [x for _, _, x in wanted]
     addresses = {name: named[name] for name in wanted_named}
-    left_out = () if case.type == "f16" else ("bounds",)  # in other types bounds are a placeholder
+    left_out = {"bounds"} if case.type != "f16" else set()  # in other types bounds are a placeholder
+    if environment == IN["JAX"]:  # whose layout is another
+        left_out |= {x.name for one in parameters for x in one if x.name.startswith("stride_")}
     assert renamed(map(recorded_parameters, made, parameters), addresses, left_out) == renamed(parameters, wanted_named, left_out)
     assert all(one["stream"] == stream and not one["extra"] for one in made)
     return recorded, [(one, kernel) for one, (kernel, *_) in zip(made, wanted)], named

@@ -1,4 +1,4 @@
-"""isentrope_cuda without a device and without compiling, from C++ and C: kernels have names and parameters, but no
+"""isentrope_cuda without a device and without compiling, from C++, C and JAX: kernels have names and parameters, but no
 instructions."""
 
 from types import SimpleNamespace
@@ -39,16 +39,15 @@ def folder(tmp_path_factory):
     return path, wanted
 
 
-@pytest.mark.parametrize("language", IN)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case, language", [(case, language) for case in CASES for language in case.languages], ids=str)
 def test_the_launches_are_those_of_python(case, language, folder, tmp_path):
     path, launches = folder
     recorded, made, named = compare(case, path, "sm_90", tmp_path, **IN[language])
     for one, wanted in made:
         assert launches[int(one["symbol"].partition("$")[2])] == ("sm_90", wanted)
-    # The C interface opens a device of its own.
-    assert sum(one["call"] == "release" for one in recorded) == {"C++": 1, "C": 2}[language]
-    assert recorded[-1] == {"call": "release", "allocations": 0}
+    # The C interface opens a device of its own, as JAX does, which keeps it with its tables.
+    assert sum(one["call"] == "release" for one in recorded) == {"C++": 1, "C": 2, "JAX": 1}[language]
+    assert language == "JAX" or recorded[-1] == {"call": "release", "allocations": 0}
     copies = [one for one in recorded if one["call"] == "copy"]
     if case.backward:
         # Statistics are read side by side, and so are their gradients.
@@ -59,7 +58,7 @@ def test_the_launches_are_those_of_python(case, language, folder, tmp_path):
         assert {named["lse"]} <= {one["to"] for one in copies}
 
 
-@pytest.mark.parametrize("language", IN)
+@pytest.mark.parametrize("language", ["C++", "C"])
 @pytest.mark.parametrize("case, name", [
     (Case("all", (1, 8, 8, 300, 300, 128), type="f16"), "output"),
     (Case("lse", (2, 8, 2, 256, 256, 128), backward=True, causal=True, rule="attn_temperature_tuning"), "dk"),

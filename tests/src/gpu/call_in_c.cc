@@ -1,5 +1,3 @@
-#include "tests/src/gpu/call_in_c.h"
-
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -9,6 +7,7 @@
 #include "isentrope/error.h"
 #include "isentrope/isentrope.h"
 #include "src/call/arguments.h"
+#include "tests/src/gpu/call_in.h"
 
 namespace isentrope::in_c {
 namespace {

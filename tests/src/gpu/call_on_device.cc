@@ -1,9 +1,10 @@
 // call_on_device KERNELS WANTED LINE: computes a problem of `isentrope check` on the driver's
 // device, or with bwd=1 its gradients. WANTED: lse, entropy or all; none: lse, and with bwd=1 no
-// gradient of it. Writes the addresses of the arguments as JSON. With ISENTROPE_IN_C the call is
-// that of the C interface.
+// gradient of it. Writes the addresses of the arguments as JSON. ISENTROPE_IN=C or JAX makes the
+// call through the C interface or as a handler of XLA.
 
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <list>
 #include <map>
@@ -13,7 +14,7 @@
 #include "isentrope/cuda/attention.h"
 #include "isentrope/error.h"
 #include "src/call/arguments.h"
-#include "tests/src/gpu/call_in_c.h"
+#include "tests/src/gpu/call_in.h"
 #include "tools/check/data.h"
 
 using namespace isentrope;
@@ -91,24 +92,44 @@ View<float, 4> numbers(const std::string& name, const std::array<std::int64_t, 4
   return contiguous_view(static_cast<float*>(tensor(name, DType::f32, shape, on).data), shape);
 }
 
-// kernels: for a call in C; nullptr for one in C++.
+// The functions of a language.
+struct Language {
+  std::function<void(const AttentionInput&, const AttentionOptions&, const AttentionOutput&)>
+      forward;
+  std::function<void(const AttentionInput&, const AttentionOptions&, const AttentionGradientInput&,
+                     const AttentionGradients&)>
+      backward;
+};
+
+// Returns those of ISENTROPE_IN, which is read here.
+Language language_of(const char* kernels, const cuda::Place& place) {
+  const char* in = std::getenv("ISENTROPE_IN");
+  const std::string name = in == nullptr ? "C++" : in;
+  const auto given = [=](auto function, auto... more) {
+    return [=](const auto&... arguments) { function(arguments..., more...); };
+  };
+  if (name == "C") {
+    return {given(in_c::attention_forward, kernels, place.stream),
+            given(in_c::attention_backward, kernels, place.stream)};
+  }
+  if (name == "JAX") {
+    return {given(in_jax::attention_forward, kernels, place.stream),
+            given(in_jax::attention_backward, kernels, place.stream)};
+  }
+  return {given(cuda::attention_forward, place), given(cuda::attention_backward, place)};
+}
+
 void run_forward(const AttentionInput& in, const AttentionOptions& options,
-                 const std::string& wanted, const char* kernels, const cuda::Place& place,
-                 OnDevice& on) {
+                 const std::string& wanted, const Language& language, OnDevice& on) {
   const auto [batch, heads, queries, dim] = in.q.extents;
   const AttentionOutput out{
       .output = tensor("output", in.q.type, {batch, heads, queries, in.v.extents[3]}, on),
       .statistics = statistics_of<RowStatistics>(wanted, "", {batch, heads, queries}, on)};
-  if (kernels != nullptr) {
-    in_c::attention_forward(in, options, out, kernels, place.stream);
-  } else {
-    cuda::attention_forward(in, options, out, place);
-  }
+  language.forward(in, options, out);
 }
 
 void run_backward(const AttentionInput& in, const AttentionOptions& options,
-                  const std::string& wanted, const char* kernels, const cuda::Place& place,
-                  OnDevice& on) {
+                  const std::string& wanted, const Language& language, OnDevice& on) {
   const auto [batch, heads, queries, dim] = in.q.extents;
   const DType type = in.q.type;
   const std::array shape{batch, heads, queries, in.v.extents[3]};
@@ -134,11 +155,7 @@ void run_backward(const AttentionInput& in, const AttentionOptions& options,
     float* data = numbers("d_sinks", {1, 1, 1, heads}, on).data;
     result.d_sinks = contiguous_view(data, std::array{heads});
   }
-  if (kernels != nullptr) {
-    in_c::attention_backward(in, options, given, result, kernels, place.stream);
-  } else {
-    cuda::attention_backward(in, options, given, result, place);
-  }
+  language.backward(in, options, given, result);
 }
 
 }  // namespace
@@ -163,9 +180,8 @@ int main(int argc, char** argv) try {
   if (std::getenv("ISENTROPE_STRIDED") != nullptr) options.mask.key_end.strides[0] = 2;
   int stream = 0;
   const cuda::Place place{device, &stream};
-  const char* in_c = std::getenv("ISENTROPE_IN_C") == nullptr ? nullptr : argv[1];
   const auto& run = data.problem.backward ? run_backward : run_forward;
-  run(in, options, argv[2], in_c, place, on);
+  run(in, options, argv[2], language_of(argv[1], place), on);
   nlohmann::json told = on.names();
   told["stream"] = reinterpret_cast<std::uint64_t>(&stream);
   std::cout << told << '\n';
