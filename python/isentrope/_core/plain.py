@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from isentrope._core import listening, maxima, receiving
 from isentrope._core.call import Call, alignment
 from isentrope._core.derivatives import backward_operator
 from isentrope._core.library import BITS, LSE, OPS, checked
+from isentrope._core.observers import listeners, running
 from isentrope.rules import rule_text
 from isentrope.statistics import StatisticNames, Statistics, statistic_names
 
@@ -65,9 +65,8 @@ def _needs_dispatch(q: Tensor) -> bool:
         or torch._C._are_functorch_transforms_active()
         or torch._C._get_tracing_state() is not None
         or forward_ad._current_level >= 0
-        or listening.listener is not None
-        or receiving.hearers
-        or maxima.running.maxima is not None
+        or listeners.members
+        or running.maxima is not None
         or torch._C._is_any_autocast_enabled()
     )
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
 
-from isentrope._core import maxima
+from isentrope._core import observers
 from isentrope._core.call import IN_TENSORS, Call, call_of
 from isentrope._core.checks import CHECKS, check_dense, check_sinks
 from isentrope._core.derivatives import transformed
@@ -78,9 +78,7 @@ def attention(
     call, masks = _checked(q, k, v, documents, options)
     q, k, v, sinks = call.q, call.k, call.v, call.sinks
     names = statistic_names(return_stats)
-    wanted = 0 if names is None else wanted_bits(names)
-    if maxima.running.maxima is not None:
-        wanted |= maxima.BITS
+    wanted = (0 if names is None else wanted_bits(names)) | observers.wanted(eager=False)
     name = group_name(group)
     # Ranks compare numbers, so a compiled graph of dynamic lengths becomes one for each length.
     rows, keys, *shape = map(index, (q.shape[2], k.shape[2], *q.shape[:2], k.shape[1], q.shape[3], v.shape[3]))
@@ -94,7 +92,7 @@ def attention(
         output, statistics = attention_by_heads(q, k, v, sinks, masks, text, name, names)
     else:
         output, shared, support, _ = ring_attention(q, k, v, sinks, *masks.lists().values(), text, name)
-        maxima.hear(call, with_needs(wanted), shared, support)
+        observers.hear(False, call, with_needs(wanted), shared, support)
         statistics = None if names is None else unpack(names, with_needs(wanted), shared, support)
     return output if names is None else (output, statistics)
 

@@ -14,7 +14,7 @@ from isentrope.distributed.exchange import Group
 from isentrope.distributed.functions import attention
 from isentrope.distributed.sharding import gather, shard
 from isentrope.hf.masks import bounds_of
-from isentrope.hf.recording import with_recording
+from isentrope.hf.recording import observed
 from isentrope.hf.register import call_options, layer_type
 from isentrope.hf.rope import rotaries_by_length
 from isentrope.hf.rules import CONTEXT_PARALLEL, attentions
@@ -134,7 +134,7 @@ def attention_forward(
             raise ValueError(f"[context_parallel] the model must have no attention with {what}; got one")
     if getattr(module, _TUNED, False):
         query = _with_temperature(module, query, context.places)
-    return with_recording(module, lambda wanted: attention(
+    return observed(module, query, key, options, lambda wanted: attention(
         query, key, value, group=context.group, method=context.method, layout=context.layout, causal=causal,
         window_size=(-1 if sliding_window is None else sliding_window - 1, -1),
         chunk_size=module.config.attention_chunk_size if chunked else 0, return_stats=wanted, **options,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from isentrope._core.receiving import receiving
+from isentrope._core.observers import Group, Listener, listeners, received
 from isentrope.statistics import Statistics, StatisticNames
 
 
@@ -25,51 +25,39 @@ class Record(_Pair):
     """Weight that each key receives, float32 [batch, heads, keys]; None unless `record` was asked for "received"."""
 
 
-class _Recording(NamedTuple):
-    wanted: tuple[str, ...]
+class _Observer(NamedTuple):
+    names: tuple[str, ...]
     receives: bool
-    records: list[Record]
+    see: Callable[[Record, Tensor, Tensor, dict[str, Any]], None]
 
 
-_recording: _Recording | None = None
-Observer = Callable[[nn.Module, Tensor, Tensor, dict[str, Any]], None]
-_observer: Observer | None = None
+_observers: Group[_Observer] = Group()
 
 
-def observed(module: nn.Module, query: Tensor, key: Tensor, options: dict[str, Any]) -> None:
-    """Passes a call to the observer, if any."""
-    if _observer is not None and not torch.compiler.is_compiling():
-        _observer(module, query, key, options)
-
-
-@contextmanager
-def observing(observer: Observer) -> Iterator[None]:
-    """Passes module, queries, keys and options (rule, scale, ...) of every attention in the block to `observer`.
-
-    Raises RuntimeError inside another `observing` block.
-    """
-    global _observer
-    if _observer is not None:
-        raise RuntimeError("[observing] there must be one observer at a time; got a second one: leave the first context")
-    _observer = observer
-    try:
-        yield
-    finally:
-        _observer = None
-
-
-def with_recording(module: nn.Module, attend: Callable[[StatisticNames], Any]) -> tuple[Tensor, None]:
-    """Calls `attend` for transformers, and stores its statistics in the current recording."""
-    recording = None if torch.compiler.is_compiling() else _recording
-    if not recording:
+def observed(
+    module: nn.Module, query: Tensor, key: Tensor, options: dict[str, Any], attend: Callable[[StatisticNames], Any]
+) -> tuple[Tensor, None]:
+    """Calls `attend` for transformers, and shows its statistics to the observers, if any."""
+    observers = () if torch.compiler.is_compiling() else _observers.members
+    if not observers:
         return attend(False).transpose(1, 2), None
     weights: list[Tensor] = []
-    with receiving(weights.append) if recording.receives else nullcontext():
-        result, statistics = attend(recording.wanted)
-    record = Record(module, statistics)
-    record.received = weights[0] if weights else None
-    recording.records.append(record)
+    hear = Listener(("lse",), lambda call, statistics: weights.append(received(call, statistics.lse)))
+    with listeners.having(hear) if any(observer.receives for observer in observers) else nullcontext():
+        result, statistics = attend(tuple(dict.fromkeys(name for observer in observers for name in observer.names)))
+    for names, receives, see in observers:
+        asked = {name: getattr(statistics, name) for name in names}
+        record = Record(module, Statistics(**asked))
+        if receives:  # one call, or one for each packed document of each sequence of the batch
+            record.received = torch.cat(weights, -1).unflatten(-1, (-1, key.shape[2])).transpose(1, 2).flatten(0, 1)
+        see(record, query, key, options)
     return result.transpose(1, 2), None
+
+
+def observing(see: Callable[[Record, Tensor, Tensor, dict[str, Any]], None], *names: str) -> AbstractContextManager[None]:
+    """Calls `see` for every attention in the block, except in compiled models: with its record of the named statistics,
+    queries, keys and options (rule, scale, ...)."""
+    return _observers.having(_Observer(tuple(name for name in names if name != "received"), "received" in names, see))
 
 
 @contextmanager
@@ -81,14 +69,7 @@ def record(*wanted: str) -> Iterator[list[Record]]:
 
     wanted: names of `Statistics`, and "received" for the weight that each key receives, which takes more than half as
     long as the attention itself.
-
-    Raises RuntimeError inside another `record` block.
     """
-    global _recording
-    if _recording is not None:
-        raise RuntimeError("[record] there must be one recording at a time; got a second one: leave the first context")
-    _recording = _Recording(tuple(name for name in wanted if name != "received"), "received" in wanted, [])
-    try:
-        yield _recording.records
-    finally:
-        _recording = None
+    records: list[Record] = []
+    with observing(lambda record, *_: records.append(record), *wanted):
+        yield records

@@ -27,7 +27,7 @@ from isentrope.hf.architectures import (
     with_row_sinks,
 )
 from isentrope.hf.masks import RowMask, row_mask
-from isentrope.hf.recording import observed, with_recording
+from isentrope.hf.recording import observed
 from isentrope.hf.rope import stretch_as_saved
 from isentrope.hf.rules import NAME, READS_POSITION, RULE, assign_rule, config_of
 from isentrope.rules import ScaleRule
@@ -53,7 +53,6 @@ def attention_forward(
     causal, options = call_options(module, **logits)
     if reads_mask_as_eager(getattr(module, "config", None)):
         causal = False  # without a mask the eager attention is full, whatever the module says
-    observed(module, query, key, options)
     options["dropout_p"] = dropout
     masks: Masks | None = None
     if attention_mask is not None and not isinstance(attention_mask, RowMask):
@@ -87,7 +86,7 @@ def attention_forward(
             )
         return attend(call_of(query, key, value, bias=bias, attn_mask=mask, **options), wanted)
 
-    return with_recording(module, run if sinks is None else with_row_sinks(run, sinks))
+    return observed(module, query, key, options, run if sinks is None else with_row_sinks(run, sinks))
 
 
 def call_options(

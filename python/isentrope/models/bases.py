@@ -135,7 +135,8 @@ def _rows_of(model: nn.Module, text: Tensor, lengths: list[int]) -> dict[int, _R
     """Returns the rows by layer, for layers whose rows see all earlier keys."""
     rows_by_layer: dict[int, _Rows] = {}
 
-    def keep(module: nn.Module, query: Tensor, key: Tensor, options: dict[str, Any]) -> None:
+    def keep(record: hf.Record, query: Tensor, key: Tensor, options: dict[str, Any]) -> None:
+        module = record.module
         if layer_type(module) in (None, "full_attention") and getattr(module, "is_causal", True):
             queries = {n: query[:, :, n - ROWS : n].clone() for n in lengths}
             scaling = {name: options[name] for name in ("scale", "soft_cap", "sinks")}

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -29,16 +29,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from isentrope._core.listening import listening
-from isentrope._core.receiving import receiving
+from isentrope._core.call import Call
+from isentrope._core.observers import Listener, listeners, received
 from isentrope._core.values import checked_integer, checked_number
-from isentrope.sdpa.activation import active_rule
-from isentrope.sdpa.drop_in import under_rule
+from isentrope.sdpa import observed
 from isentrope.statistics import Statistics
 
 # Minimum number of keys of a row that is read: short rows have little entropy whatever a head does.
 LEAST_KEYS = 8
-_ASKED = ("entropy", "max_probability", "max_logit", "support")
+_ASKED = ("entropy", "max_probability", "max_logit", "support", "lse")
 
 
 class Reading(NamedTuple):
@@ -127,13 +126,16 @@ class Monitor:
             yield
             return
         by_layer: dict[str, Statistics] = {}
-        with _callers(self._model) as callers, _intercepted_sdpa():
-            hear = receiving(lambda weights: self.received.setdefault(callers[-1], weights.mean(0)))
-            with listening(_ASKED, lambda statistics: by_layer.setdefault(callers[-1], statistics)):
-                with hear if self._receives else nullcontext():
-                    yield
-        self.received.pop(_STRANGER, None)
-        by_layer.pop(_STRANGER, None)
+        running = [_STRANGER]
+
+        def hear(call: Call, statistics: Statistics) -> None:
+            if (name := running[-1]) not in (_STRANGER, *by_layer):
+                by_layer[name] = statistics
+                if self._receives:
+                    self.received[name] = received(call, statistics.lse).mean(0)
+
+        with _names_in(running, self._model), listeners.having(Listener(_ASKED, hear)):
+            yield
         if not by_layer:
             raise ValueError(
                 "[Monitor.watch] the model must call isentrope's attention or torch's scaled_dot_product_attention, outside of "
@@ -146,10 +148,9 @@ _STRANGER = "\0"  # a module of another model, or no module
 
 
 @contextmanager
-def _callers(model: nn.Module) -> Iterator[list[str]]:
-    """Yields the names of the modules whose forward is running, innermost last."""
+def _names_in(running: list[str], model: nn.Module) -> Iterator[None]:
+    """Keeps the names of the modules whose forward is running in a list, innermost last; torch's function is observed."""
     names = {id(module): name for name, module in model.named_modules()}
-    running = [_STRANGER]
 
     def enter(module: nn.Module, *_: Any) -> None:
         running.append(names.get(id(module), _STRANGER))
@@ -160,36 +161,9 @@ def _callers(model: nn.Module) -> Iterator[list[str]]:
     with ExitStack() as hooks:
         hooks.callback(register_module_forward_pre_hook(enter).remove)
         hooks.callback(register_module_forward_hook(leave, always_call=True).remove)
-        yield running
-
-
-_torchs_own = functional.scaled_dot_product_attention  # torch's function when the watch began
-
-
-_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-
-
-def _torchs_and_seen(*args: Any, **options: Any) -> Tensor:
-    output = _torchs_own(*args, **options)
-    if not torch.compiler.is_compiling():
-        arguments = {**dict(zip(_ARGUMENTS, args)), **options, "dropout_p": 0.0}
-        value = arguments["value"]
-        if value.is_cpu and not value.is_nested:
-            arguments["value"] = value[..., :1]  # statistics do not depend on values
-        with torch.no_grad():
-            under_rule(active_rule(arguments["query"]), **arguments)
-    return output
-
-
-@contextmanager
-def _intercepted_sdpa() -> Iterator[None]:
-    global _torchs_own  # one function for all watches, because compiled code would be recompiled for another
-    _torchs_own = functional.scaled_dot_product_attention
-    functional.scaled_dot_product_attention = _torchs_and_seen
-    try:
+        hooks.callback(observed.leave)
+        observed.observe()
         yield
-    finally:
-        functional.scaled_dot_product_attention = _torchs_own
 
 
 @torch.no_grad()

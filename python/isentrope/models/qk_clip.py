@@ -21,14 +21,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from isentrope._core.maxima import Maxima, end_reading, is_watched, running, unwatch, watch
 from isentrope._core.values import checked_number
 from isentrope.models.attention_layers import recognised, unknown_attentions
+from isentrope.models.maxima import Maxima, end_reading, is_watched, unwatch, watch
 from isentrope.models.projections import Projections, refuse_norms
-from isentrope.sdpa.activation import active_rule
-from isentrope.sdpa.drop_in import under_rule
+from isentrope.sdpa import observed
 
 Finder = Callable[[str, nn.Module], Projections | None]
 
@@ -107,7 +105,7 @@ class QKClip:
         """Steps that scaled each head, in the same order."""
         self._warned: set[str] = set()
         self._hooks = watch(zip(self._modules, self._maxima))
-        _read_torchs_function()
+        observed.observe()
 
     def _check_parameters(self) -> None:
         seen: set[int] = set()
@@ -226,7 +224,7 @@ class QKClip:
         self._hooks.clear()
         for module, maxima in zip(self._modules, self._maxima):
             unwatch(module, maxima)
-        _leave_torchs_function()
+        observed.leave()
 
 
 # Children of torch's wrappers that forward attributes: the wrapper looks like the attention in it.
@@ -252,32 +250,6 @@ def _warn_of_unknown(model: nn.Module, known: list[nn.Module]) -> None:
 def _plain_name(name: str) -> str:
     """Returns the name without prefixes of torch's wrappers, so that a state fits the model however it is wrapped."""
     return ".".join(part for part in name.split(".") if part not in _FORWARDING | {"module"})
-
-
-_torchs_own: Callable[..., Tensor] = functional.scaled_dot_product_attention
-_readers = 0
-
-
-def _torchs_function(*args: Any, **options: Any) -> Tensor:
-    if running.maxima is None:
-        return _torchs_own(*args, **options)
-    arguments = {**dict(zip(("dropout_p", "is_causal", "scale", "enable_gqa"), args[4:])), **options}
-    return under_rule(active_rule(args[0] if args else options["query"]), *args[:4], **arguments)
-
-
-def _read_torchs_function() -> None:
-    global _torchs_own, _readers
-    if _readers == 0:
-        _torchs_own = functional.scaled_dot_product_attention
-        functional.scaled_dot_product_attention = _torchs_function
-    _readers += 1
-
-
-def _leave_torchs_function() -> None:
-    global _readers
-    _readers -= 1
-    if _readers == 0:
-        functional.scaled_dot_product_attention = _torchs_own
 
 
 def callback(tau: float = 100.0, **options: Any) -> Any:

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import isentrope
 from isentrope import functions
-from isentrope._core import listening
+from isentrope._core.observers import Listener, listeners
 from isentrope._core.attend import attend
 from isentrope._core.call import call_of
 from isentrope.statistics import Statistics
@@ -97,7 +97,7 @@ class Called(TorchFunctionMode):
         Called,
         lambda: torch.autocast("cpu"),
         torch.autograd.forward_ad.dual_level,
-        lambda: listening.listening(("lse",), lambda statistics: None),
+        lambda: listeners.having(Listener(("lse",), lambda call, statistics: None)),
     ],
 )
 def test_whoever_watches_sees_the_long_way(watching, long_ways):

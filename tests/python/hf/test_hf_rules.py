@@ -91,8 +91,10 @@ def test_rules_of_position_and_total_begin_anew_with_every_document(rule):
     isentrope.hf.set_rule(ours, rule)
     lengths, ids = (5, 1, 6), tokens(1)
     positions = torch.cat([torch.arange(n) for n in lengths])[None]
-    with isentrope.hf.record("lambda_", "entropy") as records:
+    with isentrope.hf.record("lambda_", "received") as records, isentrope.hf.record("support", "received") as others:
         got = logits(ours, input_ids=ids, position_ids=positions, use_cache=False)
+    torch.testing.assert_close(records[0].received.sum(-1), torch.full((1, 4), 12.0))
+    assert torch.equal(records[0].received, others[0].received) and others[0].statistics.lambda_ is None
     parts = ids.split(lengths, 1)
     want = torch.cat([lambdas(ours, input_ids=part, use_cache=False) for part in parts], 2)
     torch.testing.assert_close(records[0].statistics.lambda_, want)

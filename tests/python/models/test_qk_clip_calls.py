@@ -13,7 +13,7 @@ from torch._subclasses import FakeTensorMode
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import isentrope
-from isentrope._core.maxima import running
+from isentrope._core.observers import running
 from isentrope.models import projections
 
 

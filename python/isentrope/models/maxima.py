@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -10,10 +10,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from isentrope._core.call import Call
-from isentrope.statistics import unpack, wanted_bits
-
-_NAMES = ("max_logit",)
-BITS = wanted_bits(_NAMES)
+from isentrope._core.observers import running
 
 
 class Maxima:
@@ -42,8 +39,12 @@ class Maxima:
         self.missed = False
 
     @torch.no_grad()
-    def hear(self, max_logit: Tensor, first_head: int | None) -> None:
-        """Updates the maxima. max_logit: [batch, heads, rows]; a DTensor may be sharded by batch or heads."""
+    def hear(self, call: Call, max_logit: Tensor, first_head: int | None) -> None:
+        """Updates the maxima. max_logit: [batch, heads, rows]; a DTensor may be sharded by batch or heads.
+
+        Raises ValueError for a soft-cap together with a bias, because the largest sum of both tells no logit before the cap.
+        """
+        max_logit = _before_soft_cap(max_logit, call)
         self.called, self.pending = True, False
         local = max_logit.to_local() if hasattr(max_logit, "placements") else max_logit
         if local.numel() == 0:
@@ -54,17 +55,6 @@ class Maxima:
             target = target.narrow(0, self._first_head(heads) if first_head is None else first_head, heads)
         target.copy_(torch.maximum(target, largest))
 
-
-class _Running:
-    # Set for the instance, because compiled code has a guard on which attributes an instance has.
-    def __init__(self) -> None:
-        self.maxima: Maxima | None = None
-        """Maxima of the module whose forward function is running; None if no maxima are collected."""
-        self.outer: tuple | None = None
-        """(maxima, outer) of the module that called it; None outside of every watched module."""
-
-
-running = _Running()  # an attribute instead of a global variable, because compilers trace assignments to it
 
 _ATTRIBUTE = "_isentrope_maxima"
 
@@ -116,19 +106,6 @@ def _leave(module: nn.Module, _: Any, output: Any) -> None:
 def end_reading() -> None:
     """Forgets the running modules, for calls outside of every forward pass. Torch runs no hooks after KeyboardInterrupt."""
     running.maxima, running.outer = None, None
-
-
-def hear(
-    call: Call, wanted: int, statistics: Sequence[Tensor] | Tensor, support: Tensor, first_head: int | None = None
-) -> None:
-    """Passes the statistics of a call for the bits `wanted` on, if a module's maxima are collected.
-
-    Raises ValueError for a soft-cap together with a bias, because the largest sum of both tells no logit before the cap.
-    """
-    if running.maxima is not None:
-        max_logit = unpack(_NAMES, wanted, statistics, support).max_logit
-        assert max_logit is not None
-        running.maxima.hear(_before_soft_cap(max_logit, call), first_head)
 
 
 def _before_soft_cap(max_logit: Tensor, call: Call) -> Tensor:
