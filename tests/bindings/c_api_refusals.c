@@ -164,9 +164,98 @@ static void test_bad_options(void) {
   isentrope_options_destroy(NULL);
 }
 
+/* struct_size of a longer struct of a later version is accepted while its new fields are empty. Any other size is refused. */
+static void test_sizes_of_structs(void) {
+  static union {
+    isentrope_statistics statistics;
+    unsigned char bytes[sizeof(isentrope_statistics) + 16];
+  } newer;
+  const size_t right = sizeof(isentrope_statistics), wrong[] = {0, 1, 8, right - 1, right - 8, 65537, (size_t)-1};
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call call = forward_call();
+  size_t i;
+  newer.statistics = asked;
+  call.statistics = &newer.statistics;
+  for (i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+    newer.statistics.struct_size = wrong[i];
+    EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT);
+    EXPECT(strstr(isentrope_last_error(), "[isentrope_forward] statistics.struct_size must be the size of the struct, ") != NULL);
+  }
+  for (i = right; i <= sizeof newer; ++i) { /* also those that are no multiple of a field */
+    newer.statistics.struct_size = i;
+    EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
+    if (i == right) continue;
+    newer.bytes[i - 1] = 1;
+    EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT);
+    EXPECT(strstr(isentrope_last_error(), "statistics must be 0 past the fields of version ") != NULL);
+    newer.bytes[i - 1] = 0;
+  }
+  /* A program that was compiled with version 0.2 has a shorter call. */
+  call.statistics = &asked;
+  call.struct_size = offsetof(isentrope_forward_call, seqused_k);
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
+  isentrope_options_destroy(options);
+}
+
+static void test_numbers_that_are_not_finite(void) {
+  static const float kNotFinite[] = {NAN, INFINITY, -INFINITY};
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call call = forward_call();
+  int kind;
+  for (kind = 0; kind < 3; ++kind) {
+    EXPECT(isentrope_options_set_soft_cap(options, kNotFinite[kind]) == ISENTROPE_OK);
+    EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT);
+    EXPECT(strstr(isentrope_last_error(), "[attention] soft_cap must be finite and not negative; got ") != NULL);
+    EXPECT(isentrope_options_set_soft_cap(options, 0) == ISENTROPE_OK);
+    EXPECT(isentrope_options_set_dropout(options, kNotFinite[kind], 1) == ISENTROPE_OK);
+    EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT);
+    EXPECT(strstr(isentrope_last_error(), "[attention] dropout_p must be at least 0 and below 1; got ") != NULL);
+    EXPECT(isentrope_options_set_dropout(options, 0, 1) == ISENTROPE_OK);
+  }
+  EXPECT(isentrope_options_set_rule(options, "constant(scale=nan)") == ISENTROPE_BAD_ARGUMENT);
+  EXPECT(isentrope_options_set_rule(options, "ssmax(s=inf)") == ISENTROPE_BAD_ARGUMENT);
+  isentrope_options_destroy(options);
+}
+
+/* Calls that no other test refuses. */
+static void test_bad_calls(void) {
+  static int32_t pages[2] = {1, 7};
+  static uint8_t mask_of_a_row[KEYS];
+  const int64_t table[2] = {1, 2}, halves[4] = {2, HEADS, KEYS / 2, DIM}, row[4] = {1, 1, 1, KEYS};
+  isentrope_options* options = isentrope_options_create();
+  isentrope_forward_call call = forward_call();
+  isentrope_array mask = isentrope_array_contiguous(mask_of_a_row, ISENTROPE_U8, 4, row);
+  EXPECT(isentrope_options_set_array(options, "attn_mask", &mask) == ISENTROPE_OK);
+  EXPECT_ERROR(isentrope_forward(options, &call), "[attention] attn_mask must have shape [1, 2, 3, 4]; got [1, 1, 1, 4]");
+  mask = isentrope_array_contiguous(NULL, ISENTROPE_U8, 4, row);
+  EXPECT_ERROR(isentrope_options_set_array(options, "attn_mask", &mask), "[isentrope_options_set_array] attn_mask must have data; got a null pointer");
+  EXPECT(isentrope_options_set_array(options, "attn_mask", NULL) == ISENTROPE_OK);
+  call.output = call.q;
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT && strstr(isentrope_last_error(), "output") != NULL);
+  call = forward_call();
+  call.output.strides[2] = 0;
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT && strstr(isentrope_last_error(), "output") != NULL);
+  call = forward_call();
+  call.paged_keys = 5;
+  EXPECT_ERROR(isentrope_forward(options, &call), "[attention] pages.keys must be 0 without block_table; got 5");
+  call.k = floats(k, 4, halves);
+  call.v = floats(v, 4, halves);
+  call.block_table = isentrope_array_contiguous(pages, ISENTROPE_I32, 2, table);
+  call.paged_keys = KEYS;
+  EXPECT_ERROR(isentrope_forward(options, &call), "[attention] block_table must hold page numbers below 2; got 7");
+  EXPECT_ERROR(isentrope_received(options, NULL), "[isentrope_received] call must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_tangent(options, NULL), "[isentrope_tangent] call must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_second_order(options, NULL), "[isentrope_second_order] call must not be NULL; got NULL");
+  EXPECT_ERROR(isentrope_options_set_dropout(NULL, 0, 0), "[isentrope_options_set_dropout] options must not be NULL; got NULL");
+  isentrope_options_destroy(options);
+}
+
 int refusal_failures(void) {
   test_bad_forward_arguments();
   test_bad_backward_arguments();
   test_bad_options();
+  test_sizes_of_structs();
+  test_numbers_that_are_not_finite();
+  test_bad_calls();
   return failures;
 }

@@ -94,7 +94,7 @@ Tensors random_tangents(const Problem& p) {
 }
 
 TangentResult run_tangent(const Data& data, const ForwardResult& forward, const Tensors& tangents,
-                          const AttentionOptions& options) {
+                          const AttentionOptions& options, const Passes& passes) {
   const Problem& p = data.problem;
   const Shape<4> shape = {p.batch, p.heads, p.queries, p.value_dim};
   Room output(p.type, shape, forward.output), result_output(p.type, shape);
@@ -110,7 +110,7 @@ TangentResult run_tangent(const Data& data, const ForwardResult& forward, const 
         }
       },
       result.statistics, out.statistics);
-  attention_tangent(
+  passes.tangent(
       data.input(), options,
       {.output = output.tensor(), .statistics = views_of(p, forward), .tangents = rooms.views()},
       out);
@@ -128,7 +128,7 @@ TangentResult run_tangent(const Data& data, const ForwardResult& forward, const 
 BackwardResult run_second_order(const Data& data, const ForwardResult& forward,
                                 const Tensors& tangents, const TangentResult& tangent_result,
                                 const reference::GradientInput& gradient,
-                                const AttentionOptions& options) {
+                                const AttentionOptions& options, const Passes& passes) {
   const Problem& p = data.problem;
   const Shape<4> shape = {p.batch, p.heads, p.queries, p.value_dim};
   Room output(p.type, shape, forward.output), output_tangent(p.type, shape, tangent_result.output);
@@ -147,7 +147,7 @@ BackwardResult run_second_order(const Data& data, const ForwardResult& forward,
                      gradient.d_statistics, d_statistics);
   in.d_statistics = views_of(p, d_statistics);
   GradientRooms results(p);
-  attention_second_order(data.input(), options, in, results.views());
+  passes.second_order(data.input(), options, in, results.views());
   return results.result();
 }
 

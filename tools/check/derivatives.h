@@ -26,7 +26,8 @@ struct TangentResult {
   StatisticFields<std::vector<float>> statistics;
 };
 [[nodiscard]] TangentResult run_tangent(const Data& data, const ForwardResult& forward,
-                                        const Tensors& tangents, const AttentionOptions& options);
+                                        const Tensors& tangents, const AttentionOptions& options,
+                                        const Passes& passes = {});
 [[nodiscard]] TangentResult run_tangent(const Data& data, const ForwardResult& forward,
                                         const Tensors& tangents,
                                         const ParallelFor& parallel_for = run_serially);
@@ -36,7 +37,8 @@ struct TangentResult {
                                               const Tensors& tangents,
                                               const TangentResult& tangent_result,
                                               const reference::GradientInput& gradient,
-                                              const AttentionOptions& options);
+                                              const AttentionOptions& options,
+                                              const Passes& passes = {});
 [[nodiscard]] BackwardResult run_second_order(const Data& data, const ForwardResult& forward,
                                               const Tensors& tangents,
                                               const TangentResult& tangent_result,

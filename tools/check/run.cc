@@ -2,7 +2,6 @@
 
 #include <optional>
 
-#include "isentrope/key_statistics.h"
 #include "tools/check/room.h"
 
 namespace isentrope::check {
@@ -21,7 +20,7 @@ BackwardResult run_backward(const Data& data, const ForwardResult& forward,
   return run_backward(data, forward, gradient, options);
 }
 
-ForwardResult run_forward(const Data& data, const AttentionOptions& options) {
+ForwardResult run_forward(const Data& data, const AttentionOptions& options, const Passes& passes) {
   const Problem& p = data.problem;
   const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
   Room output(p.type, {p.batch, p.heads, p.queries, p.value_dim});
@@ -33,21 +32,21 @@ ForwardResult run_forward(const Data& data, const AttentionOptions& options) {
         view = contiguous_view<T, 3>(values.data(), {p.batch, p.heads, p.queries});
       },
       result, out.statistics);
-  attention_forward(data.input(), options, out);
+  passes.forward(data.input(), options, out);
   result.output = output.floats();
   if (p.sequences > 0) return result;  // received() takes one sequence at a time
   result.received.resize(static_cast<std::size_t>(p.batch * p.heads * p.keys));
   const std::array<std::int64_t, 3> of_rows = {p.batch, p.heads, p.queries};
-  received(data.input(), options,
-           {contiguous_view<const float, 3>(result.lse.data(), of_rows),
-            contiguous_view<const float, 3>(data.row_weights.data(), of_rows)},
-           contiguous_view<float, 3>(result.received.data(), {p.batch, p.heads, p.keys}));
+  passes.received(data.input(), options,
+                  {contiguous_view<const float, 3>(result.lse.data(), of_rows),
+                   contiguous_view<const float, 3>(data.row_weights.data(), of_rows)},
+                  contiguous_view<float, 3>(result.received.data(), {p.batch, p.heads, p.keys}));
   return result;
 }
 
 BackwardResult run_backward(const Data& data, const ForwardResult& forward,
                             const reference::GradientInput& gradient,
-                            const AttentionOptions& options) {
+                            const AttentionOptions& options, const Passes& passes) {
   const Problem& p = data.problem;
   const std::vector<float> d_output = floats_of(gradient.d_output);
   const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
@@ -70,7 +69,7 @@ BackwardResult run_backward(const Data& data, const ForwardResult& forward,
       gradient.d_statistics, d_statistics);
   for_each_statistic(place, d_statistics, in.d_statistics);
   GradientRooms rooms(p);
-  attention_backward(data.input(), options, in, rooms.views());
+  passes.backward(data.input(), options, in, rooms.views());
   return rooms.result();
 }
 

@@ -3,9 +3,20 @@
 
 #include <vector>
 
+#include "isentrope/derivatives.h"
+#include "isentrope/key_statistics.h"
 #include "tools/check/data.h"
 
 namespace isentrope::check {
+
+// The functions that compute: those of the library, or of another door to it.
+struct Passes {
+  decltype(&attention_forward) forward = attention_forward;
+  decltype(&attention_backward) backward = attention_backward;
+  decltype(&attention_tangent) tangent = attention_tangent;
+  decltype(&attention_second_order) second_order = attention_second_order;
+  decltype(&isentrope::received) received = isentrope::received;
+};
 
 // Contiguous results with all statistics. Output, dq, dk, dv: in the problem's type, then widened.
 struct ForwardResult : StatisticFields<std::vector<float>, std::vector<std::int64_t>> {
@@ -15,7 +26,8 @@ struct ForwardResult : StatisticFields<std::vector<float>, std::vector<std::int6
 [[nodiscard]] ForwardResult run_forward(const Data& data,
                                         const ParallelFor& parallel_for = run_serially);
 // Same with other options than the problem's.
-[[nodiscard]] ForwardResult run_forward(const Data& data, const AttentionOptions& options);
+[[nodiscard]] ForwardResult run_forward(const Data& data, const AttentionOptions& options,
+                                        const Passes& passes = {});
 
 struct BackwardResult {
   std::vector<float> dq, dk, dv, d_bias, d_lambda, d_sinks;
@@ -25,6 +37,7 @@ struct BackwardResult {
                                           const ParallelFor& parallel_for = run_serially);
 [[nodiscard]] BackwardResult run_backward(const Data& data, const ForwardResult& forward,
                                           const reference::GradientInput& gradient,
-                                          const AttentionOptions& options);
+                                          const AttentionOptions& options,
+                                          const Passes& passes = {});
 
 }  // namespace isentrope::check

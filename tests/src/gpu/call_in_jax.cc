@@ -1,4 +1,4 @@
-#include "tests/src/gpu/call_in.h"
+#include "tests/src/gpu/call_in_jax.h"
 
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -39,7 +39,8 @@ class Arrays {
     if (extents.size() > 2 && name != "bias" && name != "d_bias" && name != "attn_mask")
       std::swap(extents[1], extents[2]);
     text_["names"].push_back(name);
-    arrays_.push_back({type_of(view), const_cast<void*>(static_cast<const void*>(view.data)), extents});
+    arrays_.push_back(
+        {type_of(view), const_cast<void*>(static_cast<const void*>(view.data)), extents});
   }
 
   template <typename Statistics>
@@ -53,7 +54,9 @@ class Arrays {
 
   template <typename Pass>
   void run(const Pass& pass, void* stream) const {
-    jax::Call(text_.dump(), arrays_).for_each_part([&](jax::Call& part) { pass(part, jax::OnDevice{stream, 0}); });
+    jax::Call(text_.dump(), arrays_).for_each_part([&](jax::Call& part) {
+      pass(part, jax::OnDevice{stream, 0});
+    });
   }
 
  private:

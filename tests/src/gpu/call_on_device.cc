@@ -14,7 +14,8 @@
 #include "isentrope/cuda/attention.h"
 #include "isentrope/error.h"
 #include "src/call/arguments.h"
-#include "tests/src/gpu/call_in.h"
+#include "tests/src/gpu/call_in_jax.h"
+#include "tests/support/calls_in_c.h"
 #include "tools/check/data.h"
 
 using namespace isentrope;
@@ -109,8 +110,8 @@ Language language_of(const char* kernels, const cuda::Place& place) {
     return [=](const auto&... arguments) { function(arguments..., more...); };
   };
   if (name == "C") {
-    return {given(in_c::attention_forward, kernels, place.stream),
-            given(in_c::attention_backward, kernels, place.stream)};
+    return {given(in_c::forward_on_device, kernels, place.stream),
+            given(in_c::backward_on_device, kernels, place.stream)};
   }
   if (name == "JAX") {
     return {given(in_jax::attention_forward, kernels, place.stream),
