@@ -21,11 +21,12 @@ Sum score_tangent(const Input& in, const Input& tangent, const Row& row, const K
   return sum;
 }
 
-// Returns x'_j = lambda s'_j + lambda' s_j.
-Sum scaled_tangent(const Row& row, const Key& key, const Sum& score, double before_cap) {
+// Returns x'_j = lambda s'_j + lambda' s_j. An absent lambda' adds nothing to an infinite score.
+Sum scaled_tangent(const Input& tangent, const Row& row, const Key& key, const Sum& score,
+                   double before_cap) {
   Sum sum;
   sum.add(row.before_cap * score.value, std::abs(row.before_cap) * score.magnitude);
-  sum.add(before_cap * key.score, std::abs(before_cap) * key.score_magnitude);
+  if (tangent.lambda) sum.add(before_cap * key.score, std::abs(before_cap) * key.score_magnitude);
   return sum;
 }
 
@@ -63,7 +64,8 @@ RowTangent tangent_of(const Input& in, const Input& tangent, const Row& row) {
   if (tangent.lambda) result.before_cap = tangent.lambda(row.batch, row.head, row.query);
   for (const Key& key : row.keys) {
     result.scores.push_back(score_tangent(in, tangent, row, key));
-    result.scaled.push_back(scaled_tangent(row, key, result.scores.back(), result.before_cap));
+    result.scaled.push_back(
+        scaled_tangent(tangent, row, key, result.scores.back(), result.before_cap));
     result.centred.push_back(logit_tangent(tangent, row, key, result.scaled.back()));
     const double p = std::exp(key.log_p);
     result.lse.add(p * result.centred.back().value, p * result.centred.back().magnitude);

@@ -131,7 +131,8 @@ namespace {
 // Compares gradients, with row_factor the relative error of those that sum over a row's keys.
 Ratio gradient_error_over_budget(const Problem& p, const reference::Result& forward,
                                  const reference::Gradients& want, const BackwardResult& got,
-                                 const Arithmetic& arithmetic, double row_factor) {
+                                 const Arithmetic& arithmetic, double row_factor,
+                                 const TangentResult* tangents = nullptr) {
   const auto rows = static_cast<double>(p.queries * (p.kv_heads > 0 ? p.heads / p.kv_heads : 1));
   const double column = gamma(rows + static_cast<double>(p.value_dim) + 16);
   const double column_factor = row_factor + column;
@@ -148,7 +149,9 @@ Ratio gradient_error_over_budget(const Problem& p, const reference::Result& forw
     return factor * (want.magnitude.*field)[i] + of_logits * (want.of_logits.*field)[i] +
            (1 + factor) * ((want.nearly_tied.*field)[i] + tied);
   };
-  const Overflows overflows(p, forward);
+  Overflows overflows(p);
+  overflows.add(p, forward.output);
+  if (tangents) overflows.add(p, tangents->output);
   const auto compare_rounded = [&](const char* name, const std::vector<float>& results, Field field,
                                    double factor) {
     for (std::size_t i = 0; i < results.size(); ++i)
@@ -187,6 +190,7 @@ Ratio backward_error_over_budget(const Problem& p, const reference::Result& forw
 }
 
 Ratio second_order_error_over_budget(const Problem& p, const reference::Result& forward,
+                                     const TangentResult& tangents,
                                      const reference::Gradients& want, const BackwardResult& got,
                                      const Arithmetic& arithmetic) {
   // A term has a weight, a gradient and its tangent as factors, and lse's tangent in the last. Each
@@ -194,7 +198,7 @@ Ratio second_order_error_over_budget(const Problem& p, const reference::Result& 
   const double weight = std::fmin(weight_error(p, forward), 1e8);
   const double sums = gamma(2 * (chain(p.keys) + static_cast<double>(p.value_dim + p.dim)) + 40);
   return gradient_error_over_budget(p, forward, want, got, arithmetic,
-                                    std::pow(1 + weight, 4) - 1 + sums);
+                                    std::pow(1 + weight, 4) - 1 + sums, &tangents);
 }
 
 }  // namespace isentrope::check

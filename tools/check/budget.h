@@ -53,11 +53,9 @@ void add_received_error(const ReceivedReference& want, const ForwardResult& got,
                                                const BackwardResult& got,
                                                const Arithmetic& arithmetic = {});
 
-[[nodiscard]] Ratio second_order_error_over_budget(const Problem& problem,
-                                                   const reference::Result& forward,
-                                                   const reference::Gradients& want,
-                                                   const BackwardResult& got,
-                                                   const Arithmetic& arithmetic = {});
+[[nodiscard]] Ratio second_order_error_over_budget(
+    const Problem& problem, const reference::Result& forward, const TangentResult& tangents,
+    const reference::Gradients& want, const BackwardResult& got, const Arithmetic& arithmetic = {});
 [[nodiscard]] Ratio tangent_error_over_budget(const Problem& problem,
                                               const reference::Result& forward,
                                               const reference::Tangents& want,

@@ -93,17 +93,18 @@ inline double rounding_of_queries(const Problem& p, const Arithmetic& arithmetic
   return rounds ? unit_of(DType::bf16) * magnitude : 0;
 }
 
-// Whether a gradient follows an output that overflows f16: do.output does, and the row's gradients
-// but dv.
+// Whether a gradient follows an output, or a tangent of one, that overflows f16: do.output does,
+// and the row's gradients but dv.
 class Overflows {
  public:
   using Field = std::vector<double> reference::GradientFields::*;
 
-  Overflows(const Problem& p, const reference::Result& forward) : dim_(as_size(p.dim)) {
-    rows_.resize(forward.statistics.size());
+  explicit Overflows(const Problem& p)
+      : dim_(as_size(p.dim)), rows_(as_size(p.batch * p.heads * p.queries)) {}
+  void add(const Problem& p, const auto& outputs) {
     if (p.type != DType::f16) return;
-    for (std::size_t i = 0; i < forward.output.size(); ++i)
-      if (std::isinf(rounded_to(p.type, static_cast<float>(forward.output[i]))))
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      if (std::isinf(rounded_to(p.type, static_cast<float>(outputs[i]))))
         any_ = rows_[i / as_size(p.value_dim)] = true;
   }
   // i: index of a result. Sums over several rows follow each of them.

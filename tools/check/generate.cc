@@ -220,8 +220,7 @@ Problem generated_problem(std::uint64_t seed, std::int64_t index, std::int64_t m
   draw_dropout(draw, p);
   draw_host_fields(draw, p);
   draw_sequences(draw, p);
-  // An infinite tangent of a score has no derivative if the soft-cap is flat: 0 times infinity.
-  p.second_order = p.backward && !(p.special && p.soft_cap > 0) && draw.chance(40);
+  p.second_order = p.backward && draw.chance(40);
   p.seed = static_cast<std::uint32_t>(index + 1);
   return p;
 }

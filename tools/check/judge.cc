@@ -53,11 +53,12 @@ Ratio tangent_error_over_budget(const Data& data, const Tensors& tangents,
 }
 
 Ratio second_order_error_over_budget(const Data& data, const Tensors& tangents,
+                                     const TangentResult& tangent_result,
                                      const reference::GradientInput& gradient,
                                      const BackwardResult& got) {
   const reference::Input input = data.reference_input();
   return second_order_error_over_budget(
-      data.problem, reference::attention_forward(input, data.options()),
+      data.problem, reference::attention_forward(input, data.options()), tangent_result,
       reference::attention_second_order(input, data.options(), tangents.input(data.problem),
                                         gradient),
       got);
@@ -109,7 +110,7 @@ Verdict Judge::judge() const {
   const Problem& p = data_.problem;
   verdict.tangent = tangent_error_over_budget(p, forward_, *tangent_, tangent);
   verdict.second_order = second_order_error_over_budget(
-      p, forward_, *second_order_,
+      p, forward_, tangent, *second_order_,
       run_second_order(data_, forward, *tangents_, tangent, *upstream_), arithmetic);
   if (!(verdict.worst().worst <= 1)) verdict.outcome = Outcome::failed;
   return verdict;

@@ -17,6 +17,7 @@ namespace isentrope::check {
                                               const TangentResult& result);
 
 [[nodiscard]] Ratio second_order_error_over_budget(const Data& data, const Tensors& tangents,
+                                                   const TangentResult& tangent_result,
                                                    const reference::GradientInput& gradient,
                                                    const BackwardResult& result);
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::string_view kFields =
     "dt, kv, shape, mask, rule, lambda, cap, bias, bias_dt, additive_mask, slopes, bias_hides, "
-    "admitted, sink, dropout, dropout_seed, pages, sequences, cache, special, bwd, stats, scale, "
-    "seed";
+    "admitted, sink, dropout, dropout_seed, pages, sequences, cache, special, bwd, second, stats, "
+    "scale, seed";
 
 [[noreturn]] void fail(std::string_view field, std::string_view takes, std::string_view got) {
   throw Error("[problem] " + std::string(field) + " must be " + std::string(takes) + "; got \"" +

@@ -200,9 +200,9 @@ TEST_P(OnTarget, SecondOrderIsWithinBudget) {
     const Tensors tangents = random_tangents(problem);
     const reference::GradientInput gradient = random_gradient(problem);
     const ForwardResult forward = run_forward(data);
-    const BackwardResult result =
-        run_second_order(data, forward, tangents, run_tangent(data, forward, tangents), gradient);
-    const Ratio ratio = second_order_error_over_budget(data, tangents, gradient, result);
+    const TangentResult tangent = run_tangent(data, forward, tangents);
+    const BackwardResult result = run_second_order(data, forward, tangents, tangent, gradient);
+    const Ratio ratio = second_order_error_over_budget(data, tangents, tangent, gradient, result);
     EXPECT_LE(ratio.worst, 1) << text_of(problem) << ": " << ratio.where;
     worst = std::max(worst, ratio.worst);
   }

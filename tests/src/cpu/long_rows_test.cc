@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <new>
 
+#include "isentrope/derivatives.h"
 #include "tests/support/on_target.h"
 #include "tools/check/judge.h"
 
@@ -65,12 +67,15 @@ TEST_P(LongRows, AMillionEqualKeysHaveTheEntropyOfTheirNumber) {
   }
 }
 
-// Returns the bytes that a forward and a backward pass allocate at most, beyond inputs and results.
-std::pair<std::int64_t, std::int64_t> extra_memory(std::int64_t n, const std::string& words) {
+constexpr std::array kPasses = {"forward", "backward", "tangent", "second-order"};
+
+// Returns the bytes that each pass allocates at most, beyond inputs and results.
+std::array<std::int64_t, 4> extra_memory(std::int64_t n, const std::string& words) {
   const std::string length = std::to_string(n);
   const Data data(parse_problem("shape=1x1x" + length + "x" + length + "x8 " + words));
   const auto rows = static_cast<std::size_t>(n);
-  std::vector<float> output(rows * 8), lse(rows), dq(rows * 8), dk(rows * 8), dv(rows * 8);
+  std::vector<float> output(rows * 8), lse(rows), dq(rows * 8), dk(rows * 8), dv(rows * 8),
+      output_tangent(rows * 8), lse_tangent(rows);
   const auto tensor = [&](std::vector<float>& values) {
     return contiguous_view<float, 4>(values.data(), {1, 1, n, 8});
   };
@@ -82,8 +87,9 @@ std::pair<std::int64_t, std::int64_t> extra_memory(std::int64_t n, const std::st
     call();
     return peak - before;
   };
-  RowStatistics statistics;
+  RowStatistics statistics, statistic_tangents;
   statistics.lse = contiguous_view<float, 3>(lse.data(), {1, 1, n});
+  statistic_tangents.lse = contiguous_view<float, 3>(lse_tangent.data(), {1, 1, n});
   const std::int64_t forward =
       measure([&] { attention_forward(data.input(), options, {tensor(output), statistics}); });
   AttentionGradientInput upstream{
@@ -91,24 +97,36 @@ std::pair<std::int64_t, std::int64_t> extra_memory(std::int64_t n, const std::st
   const std::int64_t backward = measure([&] {
     attention_backward(data.input(), options, upstream, {tensor(dq), tensor(dk), tensor(dv)});
   });
-  return {forward, backward};
+  const AttentionInput in = data.input();
+  const AttentionTangents tangents{.q = in.q, .k = in.k, .v = in.v};
+  const std::int64_t tangent = measure([&] {
+    attention_tangent(
+        in, options,
+        {.output = tensor(output), .statistics = {.lse = statistics.lse}, .tangents = tangents},
+        {tensor(output_tangent), statistic_tangents});
+  });
+  const AttentionSecondOrderInput second{.output = tensor(output),
+                                         .statistics = {.lse = statistics.lse},
+                                         .tangents = tangents,
+                                         .output_tangent = tensor(output_tangent),
+                                         .statistic_tangents = {.lse = statistic_tangents.lse},
+                                         .d_output = tensor(output)};
+  const std::int64_t second_order = measure(
+      [&] { attention_second_order(in, options, second, {tensor(dq), tensor(dk), tensor(dv)}); });
+  return {forward, backward, tangent, second_order};
 }
 
 void expect_linear(const std::string& words) {
-  const auto [forward, backward] = extra_memory(16384, words);
-  const auto [forward4, backward4] = extra_memory(65536, words);
-  std::printf(
-      "extra memory at n = 16384: forward %.2f MB, backward %.2f MB; at n = 65536: %.2f MB, %.2f "
-      "MB "
-      "(the matrix would take %.0f MB)\n",
-      static_cast<double>(forward) * 1e-6, static_cast<double>(backward) * 1e-6,
-      static_cast<double>(forward4) * 1e-6, static_cast<double>(backward4) * 1e-6,
-      65536.0 * 65536 * 4e-6);
-  // Backward: eight partial dq, packed keys and values: some 100 floats a row and thread.
-  EXPECT_LE(forward4, std::int64_t{65536} * 256);
-  EXPECT_LE(backward4, std::int64_t{65536} * 2048);
-  EXPECT_LE(forward4, 6 * std::max<std::int64_t>(forward, 1 << 20));
-  EXPECT_LE(backward4, 6 * std::max<std::int64_t>(backward, 1 << 20));
+  const auto shorter = extra_memory(16384, words), longer = extra_memory(65536, words);
+  for (std::size_t pass = 0; pass < kPasses.size(); ++pass) {
+    std::printf("extra memory of the %s pass: %.2f MB at n = 16384, %.2f MB at n = 65536\n",
+                kPasses[pass], static_cast<double>(shorter[pass]) * 1e-6,
+                static_cast<double>(longer[pass]) * 1e-6);
+    // Gradients: eight partial dq, packed keys and values: some 100 floats a row and thread.
+    const bool sums_queries = pass % 2 == 1;
+    EXPECT_LE(longer[pass], std::int64_t{65536} * (sums_queries ? 2048 : 256));
+    EXPECT_LE(longer[pass], 6 * std::max<std::int64_t>(shorter[pass], 1 << 20));
+  }
 }
 
 // A window saves time; allocation does not depend on which tiles are computed.
