@@ -12,7 +12,8 @@
 namespace isentrope {
 
 // Results of torch_attention(): row statistics f32 [batch, heads, queries], support int64. Output
-// and differentiable statistics have gradients; double backward throws Error.
+// and differentiable statistics have gradients of first and second order. A third throws Error, as
+// does create_graph = true in a double backward.
 struct TorchAttention : StatisticFields<at::Tensor> {
   at::Tensor output;  // [batch, heads, queries, value_dim]
 };
