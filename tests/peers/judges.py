@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from case import record
 
-JUDGES = ("onnx", "opinfo", "ggml", "llama", "modules", "keys")
+JUDGES = ("onnx", "opinfo", "ggml", "llama", "modules", "keys", "curvlinops")
 
 
 def counts_of(name: str, folder: Path) -> tuple[dict, list[str]]:

@@ -11,7 +11,6 @@ Unobserved calls of q, k, v, a rule and a causal mask use neither: `plain.py` ha
 
 from __future__ import annotations
 
-from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -32,7 +31,6 @@ from isentrope._core.derivatives import (
     transformed,
 )
 from isentrope._core.library import BITS, LSE, OPS, SUPPORT, below_autograd
-from isentrope._core.vmap import call_batched
 from isentrope.statistics import with_needs
 
 _with_gradients = itemgetter(*DIFFERENTIABLE_AT)
@@ -101,6 +99,7 @@ def _with_lse(ctx: Any, who: str) -> int:
 class _Attention(OperatorFunction):
     """The operator, whose statistics are one tensor."""
 
+    operator = OPS.attention.default
     compute = staticmethod(_attention)
     picked = _with_gradients
 
@@ -108,11 +107,6 @@ class _Attention(OperatorFunction):
     def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
         _save(ctx, inputs[-1], output)
         ctx.mark_non_differentiable(output[2])
-
-    @classmethod
-    def vmap(cls, info: Any, in_dims: tuple, *args: Any) -> tuple:
-        results = chain(("output", "statistics"), repeat("support"))
-        return call_batched(cls.of, (*Call._fields, "wanted"), results, info.batch_size, in_dims[-1], args[-1])
 
     @staticmethod
     def backward(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, _: Any) -> tuple:
@@ -158,10 +152,11 @@ class Differentiable(_Attention):
 _apply = super(torch.autograd.Function, Differentiable).apply
 
 
-def differentiable(*args: Any) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
-    """Returns the output, each of the float statistics, and the support."""
-    apply = Differentiable.apply if torch._C._are_functorch_transforms_active() else _apply
-    output, _, support, *statistics = apply(*_with_gradients(args), args)
+def differentiable(*args: Any) -> tuple[Tensor, Tensor | tuple[Tensor, ...], Tensor]:
+    """Returns the output, the float statistics, as one tensor under torch.func, and the support."""
+    if torch._C._are_functorch_transforms_active():
+        return OPS.attention.default(*args)
+    output, _, support, *statistics = _apply(*_with_gradients(args), args)
     return output, tuple(statistics), support
 
 
@@ -170,10 +165,11 @@ _LIBRARY = torch.library.Library("isentrope", "IMPL")  # kept alive, because its
 
 def _register(name: str, function: type[OperatorFunction]) -> None:
     """Registers the dispatcher's kernel that differentiates an operator."""
+    of_level = functorch.at_one_level(function)
 
     def differentiated(*args: Any) -> Any:
         if torch._C._are_functorch_transforms_active():
-            return functorch.differentiated(function, args)
+            return functorch.differentiated(function, of_level, args)
         with_gradients = torch.is_grad_enabled() and torch._C._any_requires_grad(*args)
         # Compilers trace dual numbers outside of their level.
         if with_gradients or forward_ad._current_level >= 0 or torch.compiler.is_compiling():

@@ -22,7 +22,6 @@ from torch.autograd import forward_ad
 from isentrope._core import functorch
 from isentrope._core.call import SHARED, Call
 from isentrope._core.library import CHECKED, OPS, below_autograd
-from isentrope._core.vmap import call_batched, names_of
 
 THIRD_ORDER = "[attention] derivatives must be of first or second order; got third order, which is not implemented"
 FORWARD_OVER_FORWARD = (
@@ -91,15 +90,16 @@ def _sum(a: Any, b: Any) -> Any:
 class OperatorFunction(torch.autograd.Function):
     """An operator as a function of its differentiable arguments and, as one argument, of all of them."""
 
+    operator: Any
     compute: Any  # the operator below autograd
     picked: Any  # returns the differentiable arguments
-    names: tuple  # of arguments and results
 
     @classmethod
     def of(cls, *args: Any) -> Any:
+        if torch._C._are_functorch_transforms_active():
+            # Within a kernel the next level of torch.func differentiates it.
+            return (cls.compute if functorch.is_dispatching() else cls.operator)(*args)
         args = unwrap_dead_wrappers(args)
-        if functorch.is_dispatching():
-            return cls.compute(*args)  # the next level of torch.func differentiates it
         return cls.apply(*cls.picked(args), args)
 
     @classmethod
@@ -116,11 +116,6 @@ class OperatorFunction(torch.autograd.Function):
         ctx.save_for_forward(*tensors)
         ctx.others = tuple(Tensor if isinstance(x, Tensor) else x for x in args)
         ctx.tensors = tuple(isinstance(x, Tensor) for x in inputs)
-
-    @classmethod
-    def vmap(cls, info: Any, in_dims: tuple, *args: Any) -> tuple:
-        names, results = cls.names
-        return call_batched(cls.of, names, results, info.batch_size, in_dims[-1], args[-1])
 
 
 def _saved(ctx: Any) -> tuple[tuple, tuple]:
@@ -144,8 +139,8 @@ def _requested_by_engine(ctx: Any) -> list[bool]:
 
 class Backward(OperatorFunction):
     compute = staticmethod(_attention_backward)
+    operator = OPS.attention_backward.default
     picked = itemgetter(*DIFFERENTIABLE_AT, _POINT, _POINT + 1)
-    names = names_of(OPS.attention_backward.default)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple:
@@ -176,7 +171,7 @@ class Backward(OperatorFunction):
 class Tangent(OperatorFunction):
     compute = staticmethod(below_autograd(OPS.attention_tangent.default))
     picked = itemgetter(*DIFFERENTIABLE_AT, *_TANGENTS_AT)
-    names = names_of(OPS.attention_tangent.default)
+    operator = OPS.attention_tangent.default
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple:
@@ -207,7 +202,7 @@ class SecondOrder(OperatorFunction):
 
     compute = staticmethod(below_autograd(OPS.attention_second_order.default))
     picked = itemgetter(*DIFFERENTIABLE_AT, *_TANGENTS_AT, _POINT + _SIX + 2, _POINT + _SIX + 3)
-    names = names_of(OPS.attention_second_order.default)
+    operator = OPS.attention_second_order.default
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple:

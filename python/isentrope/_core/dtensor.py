@@ -15,7 +15,10 @@ from isentrope._core.library import CHECKED, OPS, SUPPORT
 KEEP = Replicate()
 Places = dict[str, Any]
 """By name, of every tensor that the schemas have."""
-_TENSORS = (*Call._fields[:TENSORS], "output", "d_output", "statistics", "d_statistics", "block_table", "seqused_k", "cu_seq_q")
+_TENSORS = (
+    *Call._fields[:TENSORS], "output", "t_output", "d_output", "statistics", "t_statistics", "d_statistics", "block_table", "seqused_k",
+    "cu_seq_q", "t_q", "t_k", "t_v", "t_bias", "t_lambda", "t_sinks",
+)  # fmt: skip
 
 
 def _placements_along(axis: str) -> Places:
@@ -72,3 +75,5 @@ _shard(OPS.attention.default, _result_placements)
 _shard(OPS.decode.default, _result_placements, CACHED_BY_BATCH)
 _shard(OPS.row_lengths.default, lambda _, places: [places["q"]])
 _shard(OPS.attention_backward.default, _gradients)
+_shard(OPS.attention_tangent.default, lambda _, places: [places["q"], places["statistics"]])
+_shard(OPS.attention_second_order.default, _gradients)

@@ -1,7 +1,7 @@
-"""Differentiation of operators that torch.func dispatches, as in compiled code and behind torch's own function.
+"""Differentiation of the operators by torch.func, whose levels the dispatcher visits one by one.
 
-torch.func dispatches autograd functions when Python calls them, but not inside an operator's kernel: there it hides the
-dispatch keys by which it would find them.
+Autograd functions can be called under torch.func too, but it then takes all their arguments apart several times for each
+level. For small calls that took longer than the attention.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C._functorch import TransformType, peek_interpreter_stack
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd.forward_ad import _set_fwd_grad_enabled
+from torch.autograd.function import _SingleLevelFunction
 
-_FRONT, _BACK = (getattr(torch._C.DispatchKey, f"FuncTorchDynamicLayer{name}Mode") for name in ("Front", "Back"))
+_FRONT = torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode
 
 
 def is_dispatching() -> bool:
@@ -21,16 +24,26 @@ def is_dispatching() -> bool:
     return torch._C._are_functorch_transforms_active() and torch._C._dispatch_tls_is_dispatch_key_excluded(_FRONT)
 
 
-def differentiated(function: Any, args: tuple) -> Any:
-    """Computes an `OperatorFunction` in its operator's kernel, differentiated by the top level of torch.func."""
+def at_one_level(function: Any) -> Any:
+    """Returns an `OperatorFunction` differentiated by one level of torch.func, whose operator the next levels compute."""
+
+    def forward(*args: Any) -> Any:
+        with torch.enable_grad(), _set_fwd_grad_enabled(True):
+            return function.compute(*args[-1])
+
+    methods = {"forward": staticmethod(forward), "setup_context": function.setup_context, "backward": function.backward}
+    return type(function.__name__, (_SingleLevelFunction,), methods)
+
+
+def differentiated(function: Any, of_level: Any, args: tuple) -> Any:
+    """Computes an `OperatorFunction` in its operator's kernel, differentiated by the top level of torch.func.
+
+    of_level: its `at_one_level()`."""
     interpreter = peek_interpreter_stack()
     if interpreter is not None and interpreter.key() == TransformType.Jvp:
         return _with_tangents(function, args)
-    include, exclude = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-    for key in (_FRONT, _BACK):
-        include, exclude = include.add(key), exclude.remove(key)
-    with torch._C._ForceDispatchKeyGuard(include, exclude):
-        return function.of(*args)
+    with enable_single_level_autograd_function():
+        return of_level.apply(*function.picked(args), args)
 
 
 def _with_tangents(function: Any, args: tuple) -> Any:

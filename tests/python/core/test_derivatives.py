@@ -1,6 +1,8 @@
 """Forward mode, double backward and their compositions in float64, against finite differences and torch's own derivatives."""
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -289,6 +291,24 @@ def test_kernels_are_as_exact_as_the_reference(dtype, tolerance):
         scale = max(float(part.abs().max()) for part in leaves(want))
         for a, b in zip(leaves(got), leaves(want), strict=True):
             torch.testing.assert_close(a.double(), b, rtol=tolerance, atol=tolerance * scale)
+
+
+MEMORY = """
+import resource, torch, isentrope
+most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+x = tuple(torch.randn(1, 2, 24_000, 64) for _ in range(3))
+f = lambda *x: isentrope.attention(*x, window_size=(64, 64))
+torch.func.jvp(f, tuple(part[:, :, :100] for part in x), tuple(part[:, :, :100] for part in x))
+before = most()
+torch.func.jvp(f, x, x)
+print(most() - before)
+"""
+
+
+def test_memory_of_a_jvp():
+    """In MB. The weights of 24,000 keys would take 2,300 a head."""
+    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    assert 0 < float(done.stdout) < 300
 
 
 def test_autocast():
