@@ -44,8 +44,13 @@ def __getattr__(name: str) -> Any:
     if name == "__all__" or not name.startswith("_"):
         module = _import_pytorch()
         if name == "__all__" or name in module.__all__:
-            return getattr(module, name)
+            value = globals()[name] = getattr(module, name)
+            return value
     raise AttributeError(f"module 'isentrope' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *(_import_pytorch().__all__ if "isentrope._pytorch" in sys.modules else ())})
 
 
 def _with_torch() -> None:

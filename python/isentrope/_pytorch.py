@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -43,21 +44,22 @@ import isentrope.sdpa as sdpa
 from isentrope._core import autograd as _autograd  # noqa: F401, registers gradients
 from isentrope._core import devices as _devices
 from isentrope._core import fakes as _fakes  # noqa: F401, registers shapes of results
+from isentrope._core import key_statistics as _key_statistics  # noqa: F401, registers theirs
 from isentrope._core.after_import import after_import as _after_import
-from isentrope.caches import quantize, write_cache
 from isentrope.functions import attention, attention_rows, decode, row_lengths, varlen_attention
-from isentrope.key_statistics import received, weights_at
-from isentrope.models.monitor import Monitor
 from isentrope.rules import ScaleRule
-from isentrope.sdpa.drop_in import scaled_dot_product_attention
-from isentrope.ssmax import SSMax
-from isentrope.states import AttentionState, merge
 from isentrope.statistics import Statistics
 
 if TYPE_CHECKING:
+    from isentrope.caches import quantize, write_cache
+    from isentrope.key_statistics import received, weights_at
     from isentrope.models.calibrate import Calibration
     from isentrope.models.inspect import Inspection
+    from isentrope.models.monitor import Monitor
     from isentrope.models.qk_clip import QKClip
+    from isentrope.sdpa.drop_in import scaled_dot_product_attention
+    from isentrope.ssmax import SSMax
+    from isentrope.states import AttentionState, merge
 
 
 def _in_triton(operator: str) -> Any:
@@ -94,9 +96,15 @@ def calibrate(*args: Any, **kwargs: Any) -> Calibration:
     return run(*args, **kwargs)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "QKClip":  # imported on demand, because most programs do not use it
-        from isentrope.models.qk_clip import QKClip
+# Imported by their first use, because most programs do not use them.
+_LATER = {
+    "AttentionState": "states", "Monitor": "models.monitor", "QKClip": "models.qk_clip", "SSMax": "ssmax", "merge": "states",
+    "quantize": "caches", "received": "key_statistics", "scaled_dot_product_attention": "sdpa.drop_in",
+    "weights_at": "key_statistics", "write_cache": "caches",
+}  # fmt: skip
 
-        return QKClip
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(importlib.import_module(f"isentrope.{_LATER[name]}"), name)
     raise AttributeError(f"module 'isentrope' has no attribute {name!r}")

@@ -22,7 +22,7 @@ def test_little_is_imported_beside_torch():
     assert "isentrope.functions" in found
     assert not {"sympy", "torch.distributed.tensor", "torch._dynamo", "transformers", "triton"} & set(others)
     assert len(others) < 20, others
-    assert len(found) - len(others) < 42, found
+    assert len(found) - len(others) < 32, found
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ OTHER_ORDERS = ("import torch, isentrope", "import isentrope, torch", "from isen
 @pytest.mark.parametrize("code", ["import isentrope.hf", *(pytest.param(code, marks=pytest.mark.long) for code in OTHER_ORDERS)])
 def test_the_operators_are_registered_whatever_is_imported_first(code):
     code += "; import torch; q = torch.zeros(1, 1, 2, 4); torch.ops.isentrope.attention.plain(q, q, q, 'standard', 0, 0)"
-    code += "; import isentrope; print(*isentrope.__all__); assert set(isentrope.__all__) - {'QKClip'} <= set(dir(isentrope))"
+    code += "; import isentrope; print(*isentrope.__all__); assert set(isentrope.__all__) <= set(dir(isentrope))"
     assert run(code).split() == isentrope.__all__
 
 

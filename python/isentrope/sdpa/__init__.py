@@ -8,10 +8,15 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from isentrope.rules import ScaleRule
-from isentrope.sdpa.activation import Activation, activate
+
+if TYPE_CHECKING:
+    from isentrope.sdpa.activation import Activation, activate
 
 
 def set_flash_rule(rule: str | ScaleRule = "standard") -> None:
@@ -35,3 +40,10 @@ if hasattr(torch.nn.attention, "restore_flash_attention_impl"):
     torch.nn.attention.register_flash_attention_impl("ISENTROPE", register_fn=_activate_flash)
 
 __all__ = ["Activation", "activate", "set_flash_rule"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:  # imported by its first use, because most programs do not use it
+        value = globals()[name] = getattr(importlib.import_module("isentrope.sdpa.activation"), name)
+        return value
+    raise AttributeError(f"module 'isentrope.sdpa' has no attribute {name!r}")
