@@ -84,22 +84,6 @@ void check_options(const Checks& check, const AttentionInput& in, const Attentio
   }
 }
 
-// Checks upstream gradients of statistics and the results that they need, always lse.
-void check_gradients(const Checks& check, const AttentionGradientInput& gradient,
-                     const Shape<3>& rows) {
-  for_each_statistic(
-      [&](const Statistic& statistic, const auto& result, const auto& upstream) {
-        const std::string d_name = "d_" + std::string(statistic.name);
-        if (upstream && !statistic.differentiable()) {
-          check.fail(d_name, "be absent: the statistic has no gradient", "one");
-        }
-        check.shape_if_given(d_name.c_str(), upstream, rows);
-        if (needs_result(gradient.d_statistics, statistic.name))
-          check.shape(statistic.name.data(), result, rows);
-      },
-      gradient.statistics, gradient.d_statistics);
-}
-
 // Throws Error if an output overlaps another array of the call.
 void check_forward_overlap(const AttentionInput& in, const AttentionOptions& options,
                            const AttentionOutput& out) {
@@ -151,6 +135,28 @@ bool needs_result(const ConstRowStatistics& derivatives, std::string_view result
       },
       derivatives);
   return needed;
+}
+
+void check_upstream(const Checks& check, const AttentionInput& in, const ConstTensor& output,
+                    const ConstRowStatistics& statistics, const ConstTensor& d_output,
+                    const ConstRowStatistics& d_statistics) {
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  const Shape<3> rows = {batch, heads, queries};
+  const Shape<4> outputs = {batch, heads, queries, in.v.extents[3]};
+  check.shape("output", output, outputs);
+  check.not_codes("output", output.type);
+  check.shape_if_given("d_output", d_output, outputs);
+  check.not_codes("d_output", d_output.type);
+  for_each_statistic(
+      [&](const Statistic& statistic, const auto& of_forward, const auto& upstream) {
+        const std::string d_name = "d_" + std::string(statistic.name);
+        if (upstream && !statistic.differentiable())
+          check.fail(d_name, "be absent: the statistic has no gradient", "one");
+        check.shape_if_given(d_name.c_str(), upstream, rows);
+        if (needs_result(d_statistics, statistic.name))
+          check.shape(statistic.name.data(), of_forward, rows);
+      },
+      statistics, d_statistics);
 }
 
 void check_gradient_arrays(const Checks& check, const AttentionInput& in,
@@ -226,14 +232,8 @@ void validate_gradients(const AttentionInput& in, const AttentionOptions& option
                         const AttentionGradientInput& gradient, const AttentionGradients& result) {
   const Checks check("attention_backward");
   validate_differentiable("attention_backward", in, options);
-  const auto [batch, heads, queries, dim] = in.q.extents;
-  const Shape<3> rows = {batch, heads, queries};
-  const Shape<4> output = {batch, heads, queries, in.v.extents[3]};
-  check.shape("output", gradient.output, output);
-  check.not_codes("output", gradient.output.type);
-  check.shape_if_given("d_output", gradient.d_output, output);
-  check.not_codes("d_output", gradient.d_output.type);
-  check_gradients(check, gradient, rows);
+  check_upstream(check, in, gradient.output, gradient.statistics, gradient.d_output,
+                 gradient.d_statistics);
   check_gradient_arrays(check, in, result);
   check_backward_places(in, options, gradient, result);
 }

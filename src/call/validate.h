@@ -45,6 +45,11 @@ void validate_second_order(const AttentionInput& input, const AttentionOptions& 
 // Adds all arrays of the input and the options.
 void add_inputs(ArrayOverlaps& arrays, const AttentionInput& input,
                 const AttentionOptions& options);
+// Checks upstream gradients of output and statistics, or of their tangents, and the results that
+// they need: always output and lse.
+void check_upstream(const Checks& check, const AttentionInput& input, const ConstTensor& output,
+                    const ConstRowStatistics& statistics, const ConstTensor& d_output,
+                    const ConstRowStatistics& d_statistics);
 // Checks shapes and types of the gradients.
 void check_gradient_arrays(const Checks& check, const AttentionInput& input,
                            const AttentionGradients& result);

@@ -116,24 +116,15 @@ void validate_second_order(const AttentionInput& in, const AttentionOptions& opt
   const Shape<3> rows = {batch, heads, queries};
   const Shape<4> output = {batch, heads, queries, in.v.extents[3]};
   check_tangents(check, in, options, second.tangents);
-  check.shape("output", second.output, output);
+  check_upstream(check, in, second.output, second.statistics, second.d_output, second.d_statistics);
   check.shape("tangent of output", second.output_tangent, output);
-  check.shape_if_given("d_output", second.d_output, output);
-  check.not_codes("output", second.output.type);
   check.not_codes("tangent of output", second.output_tangent.type);
-  check.not_codes("d_output", second.d_output.type);
   for_each_statistic(
-      [&](const Statistic& statistic, const auto& of_forward, const auto& tangent,
-          const auto& upstream) {
-        const std::string d_name = "d_" + std::string(statistic.name);
-        if (upstream && !statistic.differentiable())
-          check.fail(d_name, "be absent: the statistic has no derivative", "one");
-        check.shape_if_given(d_name.c_str(), upstream, rows);
-        if (!needs_result(second.d_statistics, statistic.name)) return;
-        check.shape(statistic.name.data(), of_forward, rows);
-        if (statistic.differentiable()) check.shape(tangent_name(statistic).c_str(), tangent, rows);
+      [&](const Statistic& statistic, const auto& tangent) {
+        if (statistic.differentiable() && needs_result(second.d_statistics, statistic.name))
+          check.shape(tangent_name(statistic).c_str(), tangent, rows);
       },
-      second.statistics, second.statistic_tangents, second.d_statistics);
+      second.statistic_tangents);
   check_gradient_arrays(check, in, result);
   check_second_order_places(in, options, second, result);
   validate_tables("attention_second_order", in, options);

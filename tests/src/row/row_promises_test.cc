@@ -6,10 +6,13 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <mutex>
 #include <thread>
+#include <vector>
 
+#include "isentrope/derivatives.h"
 #include "isentrope/error.h"
 #include "isentrope/target.h"
 #include "tools/check/derivatives.h"
@@ -333,23 +336,84 @@ void for_each_index(const std::array<std::int64_t, 4>& extents, const Visit& vis
   }
 }
 
+// Tensors of a problem with other strides, and their memory.
+template <typename T>
+class LaidOut {
+ public:
+  explicit LaidOut(Layout<T> lay_out) : lay_out_(lay_out) {}
+
+  template <typename Number>
+  View<T, 4> copy_of(const std::vector<Number>& values, std::array<std::int64_t, 4> extents) {
+    if (values.empty()) return {};
+    const View<T, 4> view = room(extents);
+    const auto from = contiguous_view<const Number, 4>(values.data(), extents);
+    for_each_index(
+        extents, [&](auto... at) { view(at...) = from_float<T>(static_cast<float>(from(at...))); });
+    return view;
+  }
+  View<T, 4> room(std::array<std::int64_t, 4> extents) {
+    return lay_out_(extents, memory_.emplace_back());
+  }
+
+ private:
+  Layout<T> lay_out_;
+  std::deque<std::vector<T>> memory_;
+};
+
+template <typename T>
+void expect_numbers(const View<T, 4>& got, const std::vector<float>& want) {
+  std::size_t at = 0;
+  for_each_index(got.extents, [&](auto... index) {
+    ASSERT_TRUE(same_bits(to_float(got(index...)), want[at++]));
+  });
+}
+
+// The same of the tangent pass and the second-order pass. input: of the problem, laid out.
+template <typename T>
+void expect_the_bits_of_contiguous_tangents(const Data& data, const AttentionInput& input,
+                                            const ForwardResult& forward, Layout<T> lay_out) {
+  const Problem& p = data.problem;
+  const std::array<std::int64_t, 4> outputs = {p.batch, p.heads, p.queries, p.value_dim};
+  const check::Tensors tangents = check::random_tangents(p);
+  const check::TangentResult want = run_tangent(data, forward, tangents);
+  const reference::GradientInput upstream{.d_output = random_gradient(p).d_output};
+  const BackwardResult gradients = run_second_order(data, forward, tangents, want, upstream);
+  LaidOut<T> tensors(lay_out);
+  const auto lse = [&](const std::vector<float>& values) {
+    return ConstRowStatistics{
+        .lse = contiguous_view<const float, 3>(values.data(), {p.batch, p.heads, p.queries})};
+  };
+  AttentionSecondOrderInput in{.output = tensors.copy_of(forward.output, outputs),
+                               .statistics = lse(forward.lse),
+                               .output_tangent = tensors.copy_of(want.output, outputs),
+                               .statistic_tangents = lse(want.statistics.lse),
+                               .d_output = tensors.copy_of(upstream.d_output, outputs)};
+  in.tangents.q = tensors.copy_of(tangents.q, input.q.extents);
+  in.tangents.k = tensors.copy_of(tangents.k, input.k.extents);
+  in.tangents.v = tensors.copy_of(tangents.v, input.v.extents);
+  const View<T, 4> tangent = tensors.room(outputs), dq = tensors.room(input.q.extents),
+                   dk = tensors.room(input.k.extents), dv = tensors.room(input.v.extents);
+  attention_tangent(input, data.options(),
+                    {.output = in.output, .statistics = in.statistics, .tangents = in.tangents},
+                    {tangent, {}});
+  expect_numbers(tangent, want.output);
+  attention_second_order(input, data.options(), in, {dq, dk, dv});
+  expect_numbers(dq, gradients.dq);
+  expect_numbers(dk, gradients.dk);
+  expect_numbers(dv, gradients.dv);
+}
+
 template <typename T>
 void expect_the_bits_of_contiguous_tensors(const char* line, Layout<T> lay_out = scattered<T>) {
   SCOPED_TRACE(line);
   const Data data(parse_problem(line));
   const Problem& p = data.problem;
   const ForwardResult want = run_forward(data);
-  const auto scatter = [&](const std::vector<float>& values, std::array<std::int64_t, 4> extents,
-                           std::vector<T>& memory) {
-    const View<T, 4> view = lay_out(extents, memory);
-    const auto from = contiguous_view<const float, 4>(values.data(), extents);
-    for_each_index(extents, [&](auto... at) { view(at...) = from_float<T>(from(at...)); });
-    return view;
-  };
-  std::vector<T> q, k, v, output;
-  const AttentionInput input{scatter(data.q, {p.batch, p.heads, p.queries, p.dim}, q),
-                             scatter(data.k, {p.batch, p.kv_heads, p.keys, p.dim}, k),
-                             scatter(data.v, {p.batch, p.kv_heads, p.keys, p.value_dim}, v)};
+  LaidOut<T> tensors(lay_out);
+  std::vector<T> output;
+  const AttentionInput input{tensors.copy_of(data.q, {p.batch, p.heads, p.queries, p.dim}),
+                             tensors.copy_of(data.k, {p.batch, p.kv_heads, p.keys, p.dim}),
+                             tensors.copy_of(data.v, {p.batch, p.kv_heads, p.keys, p.value_dim})};
   const std::array<std::int64_t, 4> extents{p.batch, p.heads, p.queries, p.value_dim};
   const View<T, 4> to = lay_out(extents, output);
   AttentionOutput out{to, {}};
@@ -371,14 +435,12 @@ void expect_the_bits_of_contiguous_tensors(const char* line, Layout<T> lay_out =
         }
       },
       every_other, want);
-  std::size_t at = 0;
-  for_each_index(extents, [&](auto... index) {
-    ASSERT_TRUE(same_bits(to_float(to(index...)), want.output[at++]));
-  });
+  expect_numbers(to, want.output);
   // The other half must stay untouched.
   const auto untouched = std::count_if(output.begin(), output.end(),
                                        [](T value) { return std::isnan(to_float(value)); });
   EXPECT_EQ(static_cast<std::size_t>(untouched), output.size() / 2);
+  expect_the_bits_of_contiguous_tangents(data, input, want, lay_out);
 }
 
 TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
