@@ -68,6 +68,15 @@ void attention_tangent(StableIValue* stack, std::uint64_t, std::uint64_t) {
   results.put(stack);
 }
 
+void attention_second_tangent(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const CallArguments call(from);
+  const std::int64_t wanted = from.integer();
+  const TorchTensor output = from.tensor(), statistics = from.tensor();
+  const TangentArguments first(from), second(from);
+  attention_second_tangent_in_float64(call, wanted, first, second, stack);
+}
+
 void attention_second_order(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);

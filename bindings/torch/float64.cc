@@ -119,6 +119,23 @@ void put(const reference::Gradients& from, const CallArguments& call,
   results.put(stack);
 }
 
+void put(const reference::TangentFields& from, const CallArguments& call, std::int64_t wanted,
+         StableIValue* stack) {
+  TangentResults results(call, wanted);
+  copy(from.output, written(results.output));
+  const Rows rows{call.q.size(0), call.q.size(1), call.q.size(2)};
+  const auto slices = slices_of<Statistics64>(static_cast<double*>(results.statistics.write()),
+                                              wanted & (kSupport - 1), rows);
+  for_each_statistic(
+      [](const Statistic& statistic, const auto& view, const auto& numbers) {
+        if constexpr (std::is_same_v<decltype(view.data), double*>) {
+          if (view && statistic.differentiable()) std::ranges::copy(numbers, view.data);
+        }
+      },
+      slices, from.statistics);
+  results.put(stack);
+}
+
 void validate(const char* function, const CallArguments& call) {
   validate_input(function, shapes_of(call), call.options());
   validate_tables(function, shapes_of(call), call.options());
@@ -178,21 +195,18 @@ reference::Input TangentArguments::views_in_float64() const {
 void attention_tangent_in_float64(const CallArguments& call, std::int64_t wanted,
                                   const TangentArguments& tangents, StableIValue* stack) {
   validate("attention_tangent", call);
-  const reference::Tangents from = reference::attention_tangent(
-      call.input_in_float64(), call.options(), tangents.views_in_float64());
-  TangentResults results(call, wanted);
-  copy(from.output, written(results.output));
-  const Rows rows{call.q.size(0), call.q.size(1), call.q.size(2)};
-  const auto slices = slices_of<Statistics64>(static_cast<double*>(results.statistics.write()),
-                                              wanted & (kSupport - 1), rows);
-  for_each_statistic(
-      [](const Statistic& statistic, const auto& view, const auto& numbers) {
-        if constexpr (std::is_same_v<decltype(view.data), double*>) {
-          if (view && statistic.differentiable()) std::ranges::copy(numbers, view.data);
-        }
-      },
-      slices, from.statistics);
-  results.put(stack);
+  put(reference::attention_tangent(call.input_in_float64(), call.options(),
+                                   tangents.views_in_float64()),
+      call, wanted, stack);
+}
+
+void attention_second_tangent_in_float64(const CallArguments& call, std::int64_t wanted,
+                                         const TangentArguments& first,
+                                         const TangentArguments& second, StableIValue* stack) {
+  validate("attention_second_tangent", call);
+  put(reference::attention_second_tangent(call.input_in_float64(), call.options(),
+                                          first.views_in_float64(), second.views_in_float64()),
+      call, wanted, stack);
 }
 
 void attention_second_order_in_float64(const CallArguments& call, std::int64_t wanted,

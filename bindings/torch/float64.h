@@ -34,6 +34,9 @@ void attention_backward_in_float64(const CallArguments& call, std::int64_t wante
                                    const std::array<bool, 3>& wants, StableIValue* stack);
 void attention_tangent_in_float64(const CallArguments& call, std::int64_t wanted,
                                   const TangentArguments& tangents, StableIValue* stack);
+void attention_second_tangent_in_float64(const CallArguments& call, std::int64_t wanted,
+                                         const TangentArguments& first,
+                                         const TangentArguments& second, StableIValue* stack);
 void attention_second_order_in_float64(const CallArguments& call, std::int64_t wanted,
                                        const TangentArguments& tangents,
                                        const TorchTensor& d_output, const TorchTensor& d_statistics,

@@ -31,6 +31,9 @@ void define(TorchLibraryHandle library) {
       ", int wanted, Tensor output, Tensor statistics, Tensor? t_q, Tensor? t_k, Tensor? t_v, "
       "Tensor? t_bias, Tensor? t_lambda, Tensor? t_sinks";
   schema("attention_tangent(" + linearized + ") -> (Tensor t_output, Tensor t_statistics)");
+  schema("attention_second_tangent(" + linearized +
+         ", Tensor? u_q, Tensor? u_k, Tensor? u_v, Tensor? u_bias, Tensor? u_lambda, " +
+         "Tensor? u_sinks) -> (Tensor t_output, Tensor t_statistics)");
   schema("attention_second_order(" + linearized +
          ", Tensor t_output, Tensor t_statistics, Tensor? d_output, Tensor? d_statistics, " +
          "bool wants_bias, bool wants_lambda, bool wants_sinks)" +
@@ -95,6 +98,7 @@ const bool registered = [] {
   implement(cpu, "attention_backward", attention_backward);
   implement(cpu, "attention_tangent", attention_tangent);
   implement(cpu, "attention_second_order", attention_second_order);
+  implement(cpu, "attention_second_tangent", attention_second_tangent);
   implement(cpu, "attention.plain", attention_plain);
   implement(cpu, "attention_backward.plain", attention_backward_plain);
   implement(cpu, "decode", decode);

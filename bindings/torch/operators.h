@@ -12,6 +12,7 @@ void attention(StableIValue* stack, std::uint64_t arguments, std::uint64_t resul
 void attention_backward(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void attention_tangent(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void attention_second_order(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+void attention_second_tangent(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 // Operators on q, k, v, a rule and a causal mask only.
 void attention_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void attention_backward_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);

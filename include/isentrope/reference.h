@@ -87,6 +87,12 @@ struct Tangents : TangentFields {
 [[nodiscard]] Tangents attention_tangent(const Input& input, const AttentionOptions& options,
                                          const Input& tangent);
 
+// Computes the second derivatives of attention_forward() along two tangents: the derivative of
+// attention_tangent() along `second`. No kernel computes it.
+[[nodiscard]] TangentFields attention_second_tangent(const Input& input,
+                                                     const AttentionOptions& options,
+                                                     const Input& tangent, const Input& second);
+
 // Computes the gradients of attention_tangent() with respect to the input, for upstream gradients
 // of the tangents. `nearly_tied` includes equal keys; `tied` and `of_logits` are zero.
 [[nodiscard]] Gradients attention_second_order(const Input& input, const AttentionOptions& options,

@@ -25,6 +25,7 @@ from isentrope._core.derivatives import (
     Backward,
     OperatorFunction,
     SecondOrder,
+    SecondTangent,
     Tangent,
     backward_operator,
     tangents_of,
@@ -181,6 +182,6 @@ def _register(name: str, function: type[OperatorFunction]) -> None:
 
 for _name, _function in (
     ("attention", _Attention), ("attention_backward", Backward), ("attention_tangent", Tangent),
-    ("attention_second_order", SecondOrder),
+    ("attention_second_tangent", SecondTangent), ("attention_second_order", SecondOrder),
 ):  # fmt: skip
     _register(_name, _function)

@@ -7,10 +7,13 @@ derivative of both with respect to the arguments:
     function         derivative in g or t               derivative in the arguments
     backward(g)      tangent(t = upstream gradients)    second_order(t = upstream gradients, g)
     tangent(t)       backward(g = upstream gradients)   second_order(t, g = upstream gradients)
+
+Forward over forward mode alone needs more: the derivative of tangent(t) along u, `SecondTangent`.
 """
 
 from __future__ import annotations
 
+import warnings
 from operator import itemgetter
 from typing import Any
 
@@ -25,8 +28,8 @@ from isentrope._core.library import CHECKED, OPS, below_autograd
 
 THIRD_ORDER = "[attention] derivatives must be of first or second order; got third order, which is not implemented"
 FORWARD_OVER_FORWARD = (
-    "[attention] second derivatives must have a reverse mode; got forward over forward mode: use torch.func.hessian, or jacfwd or "
-    "jvp of grad, vjp or jacrev"
+    "[attention] forward over forward mode is computed by the reference, in float64 and on one thread: torch.func.hessian, and jvp or "
+    "jacfwd of grad, vjp or jacrev, use the kernels"
 )
 # Differentiable arguments; the gradients of the last three are computed on request.
 DIFFERENTIABLE_AT = [Call._fields.index(name) for name in ("q", "k", "v", "bias", "lambda_", "sinks")]
@@ -34,6 +37,7 @@ _SIX = len(DIFFERENTIABLE_AT)
 # The arguments of a call, the bits of its statistics, its output and its statistics.
 _POINT = SHARED + 3
 _TANGENTS_AT = range(_POINT, _POINT + _SIX)
+_SECOND_TANGENTS_AT = range(_POINT + _SIX, _POINT + 2 * _SIX)
 Six = tuple[Tensor | None, ...]
 """One for each differentiable argument."""
 
@@ -191,9 +195,51 @@ class Tangent(OperatorFunction):
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
         args, _ = _saved(ctx)
+        total = tangents_of(args[:_POINT], tangents[_SIX : 2 * _SIX])
+        if _any(of_call := tangents[:_SIX]):
+            total = tuple(map(_sum, total, SecondTangent.of(*args, *of_call)))
+        return total
+
+
+class SecondTangent(OperatorFunction):
+    """The second derivative along two tangents t and u, linear in each. No kernel computes it."""
+
+    operator = OPS.attention_second_tangent.default
+    picked = itemgetter(*DIFFERENTIABLE_AT, *_TANGENTS_AT, *_SECOND_TANGENTS_AT)
+    _below_autograd = staticmethod(below_autograd(OPS.attention_second_tangent.default))
+
+    @classmethod
+    def compute(cls, *args: Any) -> tuple:
+        warnings.warn(FORWARD_OVER_FORWARD, stacklevel=2)
+        wide = (x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for x in args)
+        return tuple(x.to(like.dtype) for x, like in zip(cls._below_autograd(*wide), args[_POINT - 2 : _POINT]))
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple:
+        if not _any(upstream):
+            return (None,) * (3 * _SIX + 1)
+        needs = _requested_by_engine(ctx)
+        if any(needs[:_SIX]):
+            raise NotImplementedError(THIRD_ORDER)
+        args, _ = _saved(ctx)
+        point, t, u = args[:_POINT], args[_POINT:-_SIX], args[-_SIX:]
+        gradients: tuple = ()
+        for along, need in ((u, needs[_SIX : 2 * _SIX]), (t, needs[2 * _SIX : -1])):
+            results = tangents_of(point, along)
+            gradients += _second_order_of(point, along, results, upstream, need[3:]) if any(need) else (None,) * _SIX
+        return *(None,) * _SIX, *gradients, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
         if _any(tangents[:_SIX]):
-            raise NotImplementedError(FORWARD_OVER_FORWARD)
-        return tangents_of(args[:_POINT], tangents[_SIX : 2 * _SIX])
+            raise NotImplementedError(THIRD_ORDER)
+        args, _ = _saved(ctx)
+        point, t, u = args[:_POINT], args[_POINT:-_SIX], args[-_SIX:]
+        total: tuple = (None, None)
+        for pair in ((tangents[_SIX : 2 * _SIX], u), (t, tangents[2 * _SIX : -1])):
+            if all(map(_any, pair)):
+                total = tuple(map(_sum, total, SecondTangent.of(*point, *pair[0], *pair[1])))
+        return total
 
 
 class SecondOrder(OperatorFunction):
@@ -211,13 +257,17 @@ class SecondOrder(OperatorFunction):
         needs = _requested_by_engine(ctx)
         if any(needs[:_SIX]):
             raise NotImplementedError(THIRD_ORDER)
-        if any(needs[2 * _SIX :]):
-            raise NotImplementedError(FORWARD_OVER_FORWARD)
         args, _ = _saved(ctx)
         point, d_output, d_statistics = args[:_POINT], *args[-5:-3]
-        results = tangents_of(point, upstream)
-        gradients = _second_order_of(point, upstream, results, (d_output, d_statistics), needs[_SIX + 3 : 2 * _SIX])
-        return *(None,) * _SIX, *gradients, None, None, None
+        gradients: tuple = (None,) * _SIX
+        if any(needs[_SIX : 2 * _SIX]):
+            results = tangents_of(point, upstream)
+            gradients = _second_order_of(point, upstream, results, (d_output, d_statistics), needs[_SIX + 3 : 2 * _SIX])
+        of_upstream: tuple = (None, None)
+        if any(needs[2 * _SIX : -1]):
+            found = SecondTangent.of(*args[: _POINT + _SIX], *upstream)
+            of_upstream = tuple(x if need else None for x, need in zip(found, needs[2 * _SIX : -1]))
+        return *(None,) * _SIX, *gradients, *of_upstream, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:

@@ -98,6 +98,7 @@ def _(*args: Any) -> tuple[Tensor, ...]:
 
 
 @torch.library.register_fake("isentrope::attention_tangent")
+@torch.library.register_fake("isentrope::attention_second_tangent")
 def _(*args: Any) -> tuple[Tensor, Tensor]:
     q, _, v, wanted = *args[:3], args[SHARED]
     return results_of(q, v.shape[3], wanted)[:2]

@@ -120,7 +120,7 @@ def _register(name: str) -> None:
 
 
 for _name in (
-    "attention", "attention_backward", "attention_tangent", "attention_second_order", "decode", "decode_codes", "quantize",
+    "attention", "attention_backward", "attention_tangent", "attention_second_tangent", "attention_second_order", "decode", "decode_codes", "quantize",
     "received", "received_paged", "row_lengths", "weights_at", "weights_at_paged",
 ):  # fmt: skip
     _register(_name)

@@ -16,7 +16,7 @@ B, H, KV, S, K, D, DV = 2, 2, 1, 3, 4, 3, 2
 DIFFERENTIABLE = [s["name"] for s in STATISTICS if s["differentiable"]]
 NUMBERS = torch.Generator().manual_seed(1)
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
+pytestmark = pytest.mark.filterwarnings("ignore:.*is computed by the reference")
 
 
 def numbers(*shape, requires_grad=True):
@@ -88,6 +88,29 @@ def test_statistics(name):
     check_both_orders(statistics, tensors()[:2])
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", QUICK)
+def test_forward_over_forward(name, dtype):
+    """The second derivative along t and u, weighted by w, is t times the derivative along u of the gradient of w."""
+    x, t, u = ([part.detach().to(dtype) for part in (*tensors(), numbers(H, 1), numbers(H, S, K), numbers(H))] for _ in range(3))
+
+    def attend(q, k, v, lambda_, bias, sinks):
+        output, s = isentrope.attention_rows(q, k, v, lambda_, bias=bias, sinks=sinks, return_stats=DIFFERENTIABLE, **CASES[name])
+        return output, *(getattr(s, name) for name in DIFFERENTIABLE)
+
+    w = tuple(torch.randn_like(part) for part in attend(*x))
+    want = torch.func.jvp(lambda *x: torch.func.vjp(attend, *x)[1](w), tuple(x), tuple(u))[1]
+
+    def weighted(*t):
+        second = torch.func.jvp(lambda *x: torch.func.jvp(attend, x, t)[1], tuple(x), tuple(u))[1]
+        return sum((a * b).sum() for a, b in zip(second, w))
+
+    got = weighted(*t), torch.func.grad(weighted, tuple(range(6)))(*t)
+    total = sum((a * b).sum() for a, b in zip(want, t))
+    for a, b in zip((got[0], *got[1]), (total, *want), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9 if dtype is torch.float64 else 1e-3, atol=1e-9 if dtype is torch.float64 else 1e-3)
+
+
 def test_documents():
     starts = torch.tensor([0, 2, 3]), torch.tensor([0, 1, 4])
     q, k, v = (x[0].transpose(0, 1) for x in tensors())
@@ -130,6 +153,8 @@ COMPOSITIONS = {
     "jacrev": lambda f, x, t: torch.func.jacrev(f, ALL)(*x),
     "hessian": lambda f, x, t: torch.func.hessian(_sum(f), ALL)(*x),
     "jacrev of jacrev": lambda f, x, t: torch.func.jacrev(torch.func.jacrev(_sum(f), ALL), ALL)(*x),
+    "jacfwd of jacfwd": lambda f, x, t: torch.func.jacfwd(torch.func.jacfwd(f, ALL), ALL)(*x),
+    "jvp of jvp": lambda f, x, t: torch.func.jvp(lambda *x: torch.func.jvp(f, x, t)[1], x, x)[1],
     "jacrev of jacfwd": lambda f, x, t: torch.func.jacrev(torch.func.jacfwd(_sum(f), ALL), ALL)(*x),
     "grad of jvp": lambda f, x, t: torch.func.grad(_sum(lambda *x: torch.func.jvp(f, x, t)[1]), ALL)(*x),
     "jvp of grad": lambda f, x, t: torch.func.jvp(torch.func.grad(_sum(f), ALL), x, t)[1],
