@@ -60,11 +60,11 @@ def measured(python, arguments, threads):
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=package).stdout)
 
 
-def watched_step(python, arguments):
-    """Times training steps on one thread, with a monitor or QK-clip at every step and without."""
-    command = [str(python), str(HERE / "watched_step.py"), "--json", "--rounds", "20" if arguments.quick else "100"]
+def printed_by(program, python, arguments, rounds):
+    """Returns what a program that times the package on one thread prints."""
+    command = [str(python), str(HERE / program), "--json", "--rounds", str(rounds)]
     package = os.environ | {"PYTHONPATH": str(arguments.package)}
-    print("training steps, watched and not", file=sys.stderr)
+    print(program, file=sys.stderr)
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=package).stdout)
 
 
@@ -104,6 +104,9 @@ def print_table(result):
     for row in result["training_step"]["rows"]:
         low, high = row["quartiles"]
         print(f"{row['watcher']:<8} {row['function']:<10} {row['ratio']:.3f}   quartiles {low:.3f} to {high:.3f}")
+    print("\nderivatives, one thread: jvp over forward, second order over gradient, torch's MATH over each")
+    for row in result.get("derivatives", {"rows": ()})["rows"]:
+        print(f"{row['work']:<32}", *(f"{x['ratio']:8.2f}" for name, x in row.items() if name != "work"))
 
 
 def main():
@@ -128,7 +131,10 @@ def main():
     for threads in [1] if arguments.quick or processors == 1 else [1, processors]:
         result["runs"].append(measured(python, arguments, threads))
         result["runs"][-1]["rows"] = rated(result["runs"][-1], result["limits"])
-    result["training_step"] = {key: result[key] for key in ("machine", "date")} | watched_step(python, arguments)
+    origin = {key: result[key] for key in ("machine", "date")}
+    result["training_step"] = origin | printed_by("watched_step.py", python, arguments, 20 if arguments.quick else 100)
+    if not arguments.quick:
+        result["derivatives"] = origin | printed_by("derivatives.py", python, arguments, 5)
     print_table(result)
     arguments.output.mkdir(parents=True, exist_ok=True)
     write_rows(arguments.output / "bench.json", result, 4)

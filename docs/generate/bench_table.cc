@@ -99,4 +99,24 @@ std::string watched_step_table(const std::filesystem::path& bench_file) {
                      steps.at("rounds").get<int>(), steps.at("date").get<std::string>());
 }
 
+std::string derivatives_table(const std::filesystem::path& bench_file) {
+  const json derivatives = json::parse(std::ifstream(bench_file)).at("derivatives");
+  Rows rows = {{"call", "`jvp` / forward", "second order / gradient", "torch's math / `jvp`",
+                "torch's math / second order"}};
+  for (const json& row : derivatives.at("rows")) {
+    std::vector<std::string> cells = {row.at("work").get<std::string>()};
+    for (const char* name : {"jvp", "second", "math_jvp", "math_second"}) {
+      const json& range = row.at(name).at("range");
+      cells.push_back(fmt::format("{:.2f} ({:.2f} to {:.2f})",
+                                  row.at(name).at("ratio").get<double>(), range.at(0).get<double>(),
+                                  range.at(1).get<double>()));
+    }
+    rows.push_back(cells);
+  }
+  return markdown_table(rows) + fmt::format("\n{}, one thread, {} rounds, {}.\n",
+                                            derivatives.at("machine").get<std::string>(),
+                                            derivatives.at("rounds").get<int>(),
+                                            derivatives.at("date").get<std::string>());
+}
+
 }  // namespace isentrope::docs

@@ -85,6 +85,7 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
            read(docs / "bench.md"),
            {{"compared", isentrope::docs::compared_table(docs / "results/bench.json",
                                                          docs / "results/bench-amx.json")},
+            {"derivatives", isentrope::docs::derivatives_table(docs / "results/bench-amd.json")},
             {"watched steps", isentrope::docs::watched_step_table(docs / "results/bench.json")}})},
       {docs / "bench-tables.md",
        filled(read(docs / "bench-tables.md"),

@@ -64,6 +64,7 @@ struct ExperimentTables {
                                          const std::filesystem::path& amx_file);
 [[nodiscard]] std::string bench_table(const std::filesystem::path& bench_file);
 [[nodiscard]] std::string watched_step_table(const std::filesystem::path& bench_file);
+[[nodiscard]] std::string derivatives_table(const std::filesystem::path& bench_file);
 
 // Table of a GPU's bench.json, in TFLOP/s, decode steps in GB/s.
 [[nodiscard]] std::string device_table(const std::filesystem::path& file);
