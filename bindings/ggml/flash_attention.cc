@@ -26,7 +26,8 @@ void compute(const ggml_tensor& node, const Settings& settings, int threads) {
   CallStatistics statistics(operation.input);
   operation.output.statistics = statistics.views();
   attention_forward(operation.input, options, operation.output);
-  settings.log->append(module_of(*node.src[1]), operation.input, options, statistics);
+  statistics.compute_first_key(operation.input, options);
+  settings.log->append(module_of(*node.src[1]), options.bias, statistics);
 }
 
 }  // namespace isentrope::ggml

@@ -7,8 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "bindings/ggml/first_key.h"
 #include "isentrope/error.h"
+#include "isentrope/key_statistics.h"
 
 namespace isentrope::ggml {
 namespace {
@@ -53,9 +53,10 @@ std::string escaped(const std::string& name) {
   return text;
 }
 
-// Appends the means over the rows of a head.
-void add_head(std::string& line, std::int64_t head, const AttentionInput& input,
-              const AttentionOptions& options, const CallStatistics& statistics) {
+// Appends the means over the rows of a head. bias: the call's, -inf for keys that a row does not
+// see.
+void add_head(std::string& line, std::int64_t head, const ConstTensor& bias,
+              const CallStatistics& statistics) {
   const auto [batches, heads, queries] = statistics.rows;
   Mean keys, entropy, first_key;
   double max_logit = -std::numeric_limits<double>::infinity();
@@ -66,10 +67,8 @@ void add_head(std::string& line, std::int64_t head, const AttentionInput& input,
       keys.add(double(statistics.support[row]));
       entropy.add(statistics.entropy[row]);
       max_logit = std::fmax(max_logit, statistics.max_logit[row]);
-      const double logit =
-          first_key_logit(input, options, {batch, head, query}, statistics.support[row]);
-      if (logit > -std::numeric_limits<double>::infinity())
-        first_key.add(std::exp(logit - statistics.lse[row]));
+      if (!bias || bias(batch, head, query, 0) > -std::numeric_limits<float>::infinity())
+        first_key.add(statistics.first_key[row]);
     }
   }
   add_member(line, "tokens", double(batches * queries));
@@ -84,7 +83,7 @@ void add_head(std::string& line, std::int64_t head, const AttentionInput& input,
 CallStatistics::CallStatistics(const AttentionInput& input)
     : rows{input.q.extents[0], input.q.extents[1], input.q.extents[2]} {
   const auto count = static_cast<std::size_t>(rows[0] * rows[1] * rows[2]);
-  for (auto* values : {&lse, &entropy, &max_logit}) values->resize(count);
+  for (auto* values : {&lse, &entropy, &max_logit, &first_key}) values->resize(count);
   support.resize(count);
 }
 
@@ -95,6 +94,14 @@ RowStatistics CallStatistics::views() {
           .support = contiguous_view(support.data(), rows)};
 }
 
+void CallStatistics::compute_first_key(const AttentionInput& input,
+                                       const AttentionOptions& options) {
+  const std::array<std::int64_t, 4> one_key{rows[0], rows[1], rows[2], 1};
+  const std::int64_t first = 0;
+  weights_at(input, options, contiguous_view<const float>(lse.data(), rows), {&first, one_key, {}},
+             {.weights = contiguous_view(first_key.data(), one_key)});
+}
+
 HeadLog::HeadLog(std::string path) : path_(std::move(path)), file_(path_, std::ios::app) {
   if (!file_) {
     throw Error("[ISENTROPE_STATISTICS] it must name a file that can be written; got " + path_ +
@@ -102,8 +109,8 @@ HeadLog::HeadLog(std::string path) : path_(std::move(path)), file_(path_, std::i
   }
 }
 
-void HeadLog::append(const std::string& module, const AttentionInput& input,
-                     const AttentionOptions& options, const CallStatistics& statistics) {
+void HeadLog::append(const std::string& module, const ConstTensor& bias,
+                     const CallStatistics& statistics) {
   const std::scoped_lock lock(mutex_);
   const std::int64_t step = ++steps_[module];
   std::string lines;
@@ -112,7 +119,7 @@ void HeadLog::append(const std::string& module, const AttentionInput& input,
     add_member(lines, "layer", layer_of(module));
     add_member(lines, "head", double(head));
     add_member(lines, "step", double(step));
-    add_head(lines, head, input, options, statistics);
+    add_head(lines, head, bias, statistics);
     lines.back() = '}';
     lines += '\n';
   }

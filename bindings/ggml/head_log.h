@@ -15,12 +15,14 @@ namespace isentrope::ggml {
 // Statistics [batch, heads, queries] of a call, in memory of its own.
 struct CallStatistics {
   std::array<std::int64_t, 3> rows;
-  std::vector<float> lse, entropy, max_logit;
+  std::vector<float> lse, entropy, max_logit, first_key;
   std::vector<std::int64_t> support;
 
   explicit CallStatistics(const AttentionInput& input);
   // Returns the views that attention_forward() fills.
   [[nodiscard]] RowStatistics views();
+  // Computes the weight of each row's first key, from the lse that attention_forward() filled in.
+  void compute_first_key(const AttentionInput& input, const AttentionOptions& options);
 };
 
 class HeadLog {
@@ -28,8 +30,8 @@ class HeadLog {
   // Throws Error if the file cannot be opened.
   explicit HeadLog(std::string path);
 
-  // Appends a line for each head of a computed call. A mean is over the rows that see a key; a
-  // number that no row has is null.
+  // Appends a line for each head of a computed call with this bias. A mean is over the rows that
+  // see a key; a number that no row has is null.
   //
   //   step               number of the module's call in this process, from 1
   //   module, layer      name of the keys' tensor, and the number at its end or null
@@ -40,8 +42,7 @@ class HeadLog {
   //   first_key_weight   mean weight of the first key, over the rows that see it
   //
   // Throws Error if the lines cannot be written. May be called from several threads.
-  void append(const std::string& module, const AttentionInput& input,
-              const AttentionOptions& options, const CallStatistics& statistics);
+  void append(const std::string& module, const ConstTensor& bias, const CallStatistics& statistics);
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
