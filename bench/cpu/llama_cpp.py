@@ -1,17 +1,24 @@
 #!/usr/bin/env python3
-"""Times llama.cpp without the backend for ggml and with it, in turns.
+"""Times llama.cpp without the backend for ggml and with it, in turns, and keeps every run in a record.
 
-    llama_cpp.py LLAMA_BENCH LIBRARY MODEL [--rounds 3] [--threads 2] [--caches f16 bf16] [--work p512 p8192 d0 d8192] [--json FILE]
+    llama_cpp.py LLAMA_BENCH LIBRARY MODEL RECORD [--rounds 3] [--threads 2] [--caches f16 bf16] [--work p512 p8192 d0 d8192]
 
-Work is the prompt of so many tokens (p512), or 32 tokens after so many (d8192). Rates are the best of the rounds, because other programs
-only slow a run down.
+Work is the prompt of so many tokens (p512), or 32 tokens after so many (d8192). Runs that the record has are not repeated, so an
+interrupted measurement goes on. Rates are tokens per second; compare the best, because other programs only slow a run down.
 """
 
 import argparse
+import datetime
+import itertools
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2]))
+from bench.cpu.run import name_of_cpu
+from scripts.json_rows import write_rows
 
 
 def rate(bench: Path, model: Path, cache: str, threads: int, work: str, library: Path | None) -> float:
@@ -29,29 +36,44 @@ def rate(bench: Path, model: Path, cache: str, threads: int, work: str, library:
     return result["avg_ts"]
 
 
+def record_of(path: Path, model: Path, threads: int) -> dict:
+    """Returns the record, a new one if there is none. Raises SystemExit if it is that of another machine, model or number of threads."""
+    about = {"kind": "llama.cpp", "machine": name_of_cpu(), "model": model.stem, "threads": threads}
+    record = json.loads(path.read_text()) if path.exists() else about | {"date": datetime.date.today().isoformat(), "rows": []}
+    if any(record[name] != value for name, value in about.items()):
+        raise SystemExit(f"[llama_cpp] the record must be one of {about}; got {path}")
+    return record
+
+
+def row_of(rows: list[dict], cache: str, work: str) -> dict:
+    """Returns the row of a cache and a work, which it appends if there is none."""
+    for row in rows:
+        if (row["cache"], row["work"]) == (cache, work):
+            return row
+    rows.append({"cache": cache, "work": work, "llama.cpp": [], "isentrope": []})
+    return rows[-1]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bench", type=Path)
-    parser.add_argument("library", type=Path)
-    parser.add_argument("model", type=Path)
+    for name in ("bench", "library", "model", "record"):
+        parser.add_argument(name, type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--caches", nargs="+", default=["f16", "bf16"])
     parser.add_argument("--work", nargs="+", default=["p512", "p8192", "d0", "d8192"])
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    rows = []
+    record = record_of(options.record, options.model, options.threads)
     print("cache  work     llama.cpp  isentrope  ratio")
-    for cache in options.caches:
-        for work in options.work:
-            best = [0.0, 0.0]
-            for _ in range(options.rounds):
-                for i, library in enumerate((None, options.library)):
-                    best[i] = max(best[i], rate(options.bench, options.model, cache, options.threads, work, library))
-            rows.append({"cache": cache, "work": work, "llama.cpp": best[0], "isentrope": best[1]})
-            print(f"{cache:<6} {work:<8} {best[0]:>9.1f}  {best[1]:>9.1f}  {best[1] / best[0]:>5.2f}", flush=True)
-    if options.json:
-        options.json.write_text(json.dumps({"kind": "llama.cpp", "threads": options.threads, "rows": rows}, indent=1) + "\n")
+    for cache, work in itertools.product(options.caches, options.work):
+        row = row_of(record["rows"], cache, work)
+        while len(row["isentrope"]) < options.rounds:
+            name = min(("llama.cpp", "isentrope"), key=lambda name: len(row[name]))
+            library = options.library if name == "isentrope" else None
+            row[name].append(rate(options.bench, options.model, cache, options.threads, work, library))
+            write_rows(options.record, record, 2)
+        stock, ours = max(row["llama.cpp"]), max(row["isentrope"])
+        print(f"{cache:<6} {work:<8} {stock:>9.1f}  {ours:>9.1f}  {ours / stock:>5.2f}", flush=True)
 
 
 if __name__ == "__main__":

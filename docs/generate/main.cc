@@ -73,7 +73,12 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
   std::map<fs::path, std::string> files = {
       {readme, filled(read(readme),
                       {{"speed", isentrope::docs::speed_table(docs / "results/bench.json",
-                                                              docs / "results/gpu-h200.json")}})},
+                                                              docs / "results/gpu-h200.json",
+                                                              docs / "results/llama-cpp.json")}})},
+      {docs / "recipes/llama-cpp.md",
+       filled(read(docs / "recipes/llama-cpp.md"),
+              {{"bench with llama.cpp",
+                isentrope::docs::llama_table(docs / "results/llama-cpp.json")}})},
       {docs / "gpu.md",
        filled(read(docs / "gpu.md"),
               {{"bench on a GPU", isentrope::docs::device_table(docs / "results/gpu-h200.json")}})},

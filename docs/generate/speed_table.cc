@@ -1,4 +1,5 @@
-// The README's table of speed: some CPU rows and GPU rows beside the best peer of each.
+// The README's table of speed: some CPU rows and GPU rows beside the best peer of each. And the
+// table of llama.cpp with the backend and without.
 
 #include <fmt/core.h>
 
@@ -6,6 +7,7 @@
 #include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "docs/generate/bench_rows.h"
@@ -56,22 +58,73 @@ std::vector<std::string> cells(const Record& record, std::string_view work) {
           fmt::format("{:.2f}", rate(*ours) / rate(*best))};
 }
 
+json read(const std::filesystem::path& file) { return json::parse(std::ifstream(file)); }
+
+// Best rates of a work in the record of llama.cpp, in tokens per second.
+struct TokenRates {
+  double ours, stock;
+};
+
+std::optional<TokenRates> rates_of(const json& record, std::string_view cache,
+                                   std::string_view work) {
+  const auto best = [](const json& runs) {
+    return std::ranges::max(runs.get<std::vector<double>>());
+  };
+  for (const json& row : record.at("rows"))
+    if (row.at("cache") == cache && row.at("work") == work)
+      return TokenRates{best(row.at("isentrope")), best(row.at("llama.cpp"))};
+  return std::nullopt;
+}
+
+std::string machine_of(const json& record) {
+  return record.at("machine").get<std::string>() + ", " + record.at("date").get<std::string>();
+}
+
 }  // namespace
 
-std::string speed_table(const std::filesystem::path& cpu, const std::filesystem::path& gpu) {
-  const auto read = [](const std::filesystem::path& file) {
-    return json::parse(std::ifstream(file));
-  };
+std::string llama_table(const std::filesystem::path& file) {
+  constexpr std::array<std::array<std::string_view, 2>, 4> kWork = {
+      {{"p512", "prompt of 512"},
+       {"p8192", "prompt of 8,192"},
+       {"d0", "first tokens"},
+       {"d8192", "next tokens after 8,192"}}};
+  const json record = read(file);
+  Rows rows = {{"work", "f16", "llama.cpp", "ratio", "bf16", "llama.cpp", "ratio"}};
+  for (const auto& [work, name] : kWork) {
+    rows.push_back({std::string(name)});
+    for (const std::string_view cache : {"f16", "bf16"}) {
+      const auto rates = rates_of(record, cache, work);
+      if (!rates) {
+        rows.back().insert(rows.back().end(), 3, "");
+        continue;
+      }
+      for (const double rate : {rates->ours, rates->stock})
+        rows.back().push_back(fmt::format("{:.0f}", rate));
+      rows.back().push_back(fmt::format("{:.2f}", rates->ours / rates->stock));
+    }
+  }
+  const std::string about = fmt::format(
+      "Tokens per second of {} on {} threads of {}, the best runs of `bench/cpu/llama_cpp.py`; f16 "
+      "and bf16 are the types of the cache.\n",
+      record.at("model").get<std::string>(), record.at("threads").get<int>(), machine_of(record));
+  return markdown_table(rows) + "\n" + about;
+}
+
+std::string speed_table(const std::filesystem::path& cpu, const std::filesystem::path& gpu,
+                        const std::filesystem::path& llama) {
   const Record on_cpu = {read(cpu), "CPU", "isentrope"},
                on_gpu = {read(gpu), "GPU", "isentrope, lse alone"};
   Rows rows = {{"work", "on", "Isentrope", "best peer", "ratio"}};
   for (const std::string_view work : kOnCpu) rows.push_back(cells(on_cpu, work));
+  const json llama_record = read(llama);
+  const auto [ours, stock] = rates_of(llama_record, "f16", "p8192").value();
+  rows.push_back({"llama.cpp, prompt of 8,192", "CPU", fmt::format("{:.0f} tokens/s", ours),
+                  fmt::format("{:.0f} (llama.cpp)", stock), fmt::format("{:.2f}", ours / stock)});
   for (const std::string_view work : kOnGpu) rows.push_back(cells(on_gpu, work));
-  const auto named = [](const json& bench) {
-    return bench.at("machine").get<std::string>() + ", " + bench.at("date").get<std::string>();
-  };
   return markdown_table(rows) +
-         fmt::format("\nCPU: {}, one thread. GPU: {}.\n", named(on_cpu.bench), named(on_gpu.bench));
+         fmt::format("\nCPU: {}, one thread; llama.cpp: {}, {} threads. GPU: {}.\n",
+                     machine_of(on_cpu.bench), machine_of(llama_record),
+                     llama_record.at("threads").get<int>(), machine_of(on_gpu.bench));
 }
 
 }  // namespace isentrope::docs

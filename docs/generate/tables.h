@@ -69,7 +69,11 @@ struct ExperimentTables {
 // Table of a GPU's bench.json, in TFLOP/s, decode steps in GB/s.
 [[nodiscard]] std::string device_table(const std::filesystem::path& file);
 [[nodiscard]] std::string speed_table(const std::filesystem::path& cpu,
-                                      const std::filesystem::path& gpu);
+                                      const std::filesystem::path& gpu,
+                                      const std::filesystem::path& llama);
+
+// Table of the record of bench/cpu/llama_cpp.py, in tokens per second.
+[[nodiscard]] std::string llama_table(const std::filesystem::path& file);
 
 // A chart as a small SVG file: lines, axes and names.
 [[nodiscard]] std::string figure(const report::LineChart& chart);
