@@ -54,12 +54,12 @@ class FlashOperators:
         if seqused_k is None and block_table is None:
             call = self._call(q, k, v, cum_q, cum_k, **options, dropout_p=dropout_p, seed=seed)
             output, statistics, _ = CHECKED.attention(*call, LSE)
-            output, lse = _as_given(output, q, cum_q), statistics[0] if cum_q is None else statistics[0, 0]
         elif seed is not None:
             _fail("dropout_p must be 0 with seqused_k and with block_table", dropout_p)
         else:
-            output, lse = self._decode(q, k, v, cum_q, cum_k, max_q, max_k, seqused_k, block_table, **options)
-        return output, lse, *_random_state(q, seed), q.new_empty(0)
+            output, statistics = self._decode(q, k, v, cum_q, cum_k, max_k, seqused_k, block_table, **options)
+        lse = statistics[0] if cum_q is None else statistics[0, 0]
+        return _as_given(output, q, cum_q), lse, *_random_state(q, seed), q.new_empty(0)
 
     def _forward_in_place(self, out: Tensor, *arguments: Any, **options: Any) -> Tensor:
         output, lse, *_ = self._forward(*arguments, **options)
@@ -110,10 +110,10 @@ class FlashOperators:
         )  # fmt: skip
 
     def _decode(
-        self, q: Tensor, k: Tensor, v: Tensor, cum_q: Tensor | None, cum_k: Tensor | None, max_q: int, max_k: int,
+        self, q: Tensor, k: Tensor, v: Tensor, cum_q: Tensor | None, cum_k: Tensor | None, max_k: int,
         used: Tensor | None, table: Tensor | None, **options: Any,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Returns output and lse of sequences whose keys are in pages, or are the first `used` of those given."""
+        """Returns output and statistics of sequences whose keys are in pages, or are the first `used` of those given."""
         if used is None:
             if cum_k is None:
                 _fail("seqused_k must be given with block_table", None)
@@ -123,13 +123,9 @@ class FlashOperators:
             k, v = k[:, None], v[:, None]
         elif table is None:
             table = torch.arange(len(k), device=k.device)[:, None]
-        sequences = q if cum_q is None else _sequences_of(q, cum_q.long(), max_q)
-        call = self._call(sequences, k, v, None, None, **options)
-        output, statistics, _ = CHECKED.decode(*call, table, used.long(), None, LSE)
-        if cum_q is None:
-            return laid_out_as(q, output.transpose(1, 2)), statistics[0]
-        output, lse = (_rows_of(x, cum_q.long(), len(q)) for x in (output, statistics[0]))
-        return laid_out_as(q, output), lse.transpose(0, 1).contiguous()
+        starts = None if cum_q is None else cum_q.long()
+        call = self._call(q if starts is None else q[None], k, v, None, None, **options)
+        return CHECKED.decode(*call, table, used.long(), starts, LSE)[:2]
 
 
 def _fail(required: str, got: Any) -> NoReturn:
@@ -154,22 +150,3 @@ def _random_state(q: Tensor, seed: Tensor | None) -> tuple[Tensor, Tensor]:
     if seed is None:
         return torch.empty(shape, dtype=dtype, device=q.device), unused
     return seed.expand(shape).clone().view(dtype), unused
-
-
-def _sequences_of(rows: Tensor, starts: Tensor, longest: int) -> Tensor:
-    """Converts packed rows to [documents, longest, heads, dim]. Shorter documents are at the end, after unused rows."""
-    documents, longest = len(starts) - 1, min(longest, len(rows))
-    if documents * longest == len(rows):
-        return rows.unflatten(0, (documents, longest))
-    return rows[(starts[1:, None] - longest + torch.arange(longest, device=rows.device)).clamp(min=0)]
-
-
-def _rows_of(sequences: Tensor, starts: Tensor, total: int) -> Tensor:
-    """Returns the packed rows [total, heads, ...] of sequences [documents, heads, longest, ...]."""
-    sequences, ends = sequences.transpose(1, 2), starts[1:]
-    documents, longest = sequences.shape[:2]
-    if documents * longest == total:
-        return sequences.flatten(0, 1)
-    row = torch.arange(total, device=ends.device)
-    document = torch.searchsorted(ends, row, right=True).clamp(max=documents - 1)
-    return sequences[document, (row - ends[document] + longest).clamp(0, longest - 1)]
