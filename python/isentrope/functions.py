@@ -12,10 +12,10 @@ from torch.autograd import forward_ad
 from isentrope._core.attend import attend, has_tangent
 from isentrope._core.cache import Cache
 from isentrope._core.call import call_of, without_sdpa_names
-from isentrope._core.checks import kind
+from isentrope._core.checks import CHECKS, kind
 from isentrope._core.layouts import is_jagged, jagged_attention
 from isentrope._core.library import CHECKED
-from isentrope._core.options import KNOWN, DocumentOptions, MaskOptions, Options, RowOptions, SequenceOptions, check_names
+from isentrope._core.options import KNOWN, MaskOptions, Options, PackedOptions, RowOptions, SequenceOptions, check_names
 from isentrope._core.plain import OPTIONS as PLAIN_OPTIONS
 from isentrope._core.plain import attend_plainly
 from isentrope._core.values import is_integer
@@ -142,7 +142,7 @@ def varlen_attention(
     q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor | None = None, max_q: int | None = None,
     max_k: int | None = None, *, block_table: Tensor | None = None, seqused_k: Tensor | None = None,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
-    return_stats: Literal[False] = False, **options: Unpack[DocumentOptions],
+    return_stats: Literal[False] = False, **options: Unpack[PackedOptions],
 ) -> Tensor: ...  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def varlen_attention(
     q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor | None = None, max_q: int | None = None,
     max_k: int | None = None, *, block_table: Tensor | None = None, seqused_k: Tensor | None = None,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
-    return_stats: _Wanted, **options: Unpack[DocumentOptions],
+    return_stats: _Wanted, **options: Unpack[PackedOptions],
 ) -> _WithStatistics: ...  # fmt: skip
 
 
@@ -168,6 +168,8 @@ def varlen_attention(
         cu_seq_q, cu_seq_k: int32 or int64 [documents + 1], the beginnings of documents: 0, ..., all queries | keys.
             Errors call them cu_seqlens_q and cu_seqlens_k.
         max_q, max_k: accepted but not needed.
+        attn_mask, bias: as in `attention`, broadcastable to [1, heads, all queries, all keys]. Over a paged cache the last
+            dimension has the keys of all pages in a row of block_table, by their position in the sequence.
         window_size: (-1, 0) is causal, as in torch: the last query of a document is at its last key.
 
     With block_table, k and v are a paged cache, as in `decode`, and the queries of a sequence are the last of its keys:
@@ -187,7 +189,7 @@ def varlen_attention(
     for name, tensor in (("q", q),) if paged else (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, Tensor) or tensor.is_nested or tensor.dim() != 3:
             raise ValueError(f"[varlen_attention] {name} must be a tensor of 3 dimensions; got {kind(tensor)}")
-    options = check_names("varlen_attention", options)
+    options = without_sdpa_names(q, k, check_names("varlen_attention", options))
     q = q.transpose(0, 1).unsqueeze(0)
     if paged:
         cache = Cache(q, k, v, block_table, seqused_k, k_scale, v_scale, cu_seq_q)
@@ -253,10 +255,20 @@ def decode(
     return _over_cache("decode", cache, return_stats, {"causal": True, **check_names("decode", options)})
 
 
+def _masks_by_key(cache: Cache, options: dict[str, Any]) -> dict[str, Tensor]:
+    """Takes mask and bias out of `options`, and checks them: their keys are those of all pages of a sequence."""
+    given = {name: options.pop(name) for name in ("attn_mask", "bias") if options.get(name) is not None}
+    if not given:
+        return {}
+    keys = cache.q.new_empty(()).expand(1, 1, cache.pages().shape[1] * cache.k.shape[2], 1)
+    return {name: CHECKS[name](name, value, cache.q, keys) for name, value in given.items()}
+
+
 def _over_cache(function: str, cache: Cache, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
     """Computes queries over a cache. function: its name, for errors."""
     try:
-        call = call_of(cache.q, cache.k, cache.v, **options)
+        by_key = _masks_by_key(cache, options)
+        call = call_of(cache.q, cache.k, cache.v, **options)._replace(**by_key)
         if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
             raise ValueError(
                 "[attention] q, k_cache, v_cache and sinks must not require gradients; got one that does: use torch.no_grad() "

@@ -78,6 +78,13 @@ class DocumentOptions(SequenceOptions, Dropout, total=False):
     """Options for packed documents."""
 
 
+class PackedOptions(DocumentOptions, total=False):
+    """Options for packed queries, also over a paged cache."""
+
+    attn_mask: Tensor | None
+    bias: Tensor | None
+
+
 class PartOptions(SequenceOptions, Padding, total=False):
     """Options for a sequence that is split over ranks."""
 
@@ -85,7 +92,7 @@ class PartOptions(SequenceOptions, Padding, total=False):
 KNOWN = {
     "attention": frozenset(Options.__annotations__),
     "attention_rows": frozenset(RowOptions.__annotations__),
-    "varlen_attention": frozenset(DocumentOptions.__annotations__),
+    "varlen_attention": frozenset(PackedOptions.__annotations__),
     "decode": frozenset(SequenceOptions.__annotations__),
     "received": frozenset(KeyOptions.__annotations__),
     "weights_at": frozenset(KeyOptions.__annotations__),

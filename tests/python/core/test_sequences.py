@@ -95,6 +95,18 @@ def test_packed_queries_see_what_a_plain_call_of_their_sequence_sees():
         assert torch.equal(s.support[:, a:b], t.support[0])
 
 
+def test_packed_queries_have_a_mask_and_a_bias():
+    q, k_cache, v_cache, starts, table, used = a_cache()
+    keys = table.shape[1] * k_cache.shape[2]
+    options = {"attn_mask": torch.rand(42, keys) < 0.7, "bias": torch.randn(1, 4, 42, keys)}
+    output = isentrope.varlen_attention(q, k_cache, v_cache, starts, block_table=table, seqused_k=used, rule=RULE, **options)
+    for i, (a, b) in enumerate(zip(starts[:-1], starts[1:])):
+        k, v = (x[table[i]].transpose(0, 1).flatten(1, 2)[None, :, : used[i]] for x in (k_cache, v_cache))
+        own = {name: x[..., a:b, : used[i]] for name, x in options.items()}
+        want = isentrope.attention(q[a:b].transpose(0, 1)[None], k, v, rule=RULE, **own)
+        torch.testing.assert_close(output[a:b], want[0].transpose(0, 1))
+
+
 def test_packed_queries_have_a_cache_in_8_bits():
     q, k_cache, v_cache, starts, table, used = a_cache()
     codes = [isentrope.quantize(x) for x in (k_cache, v_cache)]
