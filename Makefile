@@ -289,6 +289,7 @@ build/vllm/bin/python:
 
 test-vllm: configure build/vllm/bin/python
 	@cmake --build $(BUILD) --target isentrope_operators
+	@PYTHONPATH=$(BUILD)/python build/vllm/bin/python tests/peers/vllm_layers.py
 	@PYTHONPATH=$(BUILD)/python build/vllm/bin/python tests/peers/vllm_engine.py
 
 test-asan: setup

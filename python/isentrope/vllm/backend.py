@@ -1,7 +1,6 @@
-"""vLLM's attention of CPUs, computed by isentrope's operators.
+"""vLLM's attention, computed by isentrope's operators: of CPUs, and of GPUs in front of vLLM's class over Triton.
 
-A cache has vLLM's shape [pages, kv_heads, page_size, 2 dim]: for each page and head first all keys, then all values. Caches
-of 8-bit floating point and tensors that choose causality by request are left to vLLM.
+Caches of 8 bits and masks that vary within a step, by request or by image, are left to vLLM.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ import torch
 from torch import Tensor
 from vllm.config import get_current_vllm_config
 from vllm.logger import init_logger
+from vllm.utils.torch_utils import is_quantized_kv_cache
 from vllm.v1.attention.backend import AttentionType
-from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl, CPUAttentionMetadata
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl
+from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend, TritonAttentionImpl
 
 from isentrope._core.call import Call
 from isentrope._core.library import CHECKED
@@ -22,39 +23,26 @@ from isentrope.vllm.rule import served_rule
 from isentrope.vllm.step import Step
 
 logger = init_logger(__name__)
+_VARYING_MASKS = ("dynamic_causal", "mm_prefix_range", "rswa_window")
 
 
-class CPUBackend(CPUAttentionBackend):
-    """vLLM's class with another implementation of its layers."""
-
-    @staticmethod
-    def get_impl_cls() -> type[Attention]:
-        return Attention
-
-
-def halves(kv_cache: Tensor) -> tuple[Tensor, ...]:
-    """Returns keys and values, each [pages, kv_heads, page_size, dim]."""
-    pages, kv_heads, page_size, _ = kv_cache.shape
-    return kv_cache.view(pages, kv_heads, 2 * page_size, -1).chunk(2, dim=2)
-
-
-class Attention(CPUAttentionBackendImpl):
-    """One layer. Arguments are those of vLLM's class."""
+class Attention:
+    """One layer, in front of vLLM's own class. Arguments are those of vLLM's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.rule = served_rule(get_current_vllm_config().model_config.hf_config, self.scale)
         self.is_encoder = self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER)
-        if self.is_fp8_kv_cache:
-            logger.warning_once("isentrope leaves attention over a cache of 8-bit floating point to vLLM")
+        self.is_8_bit = is_quantized_kv_cache(self.kv_cache_dtype)
+        if self.is_8_bit:
+            logger.warning_once("isentrope leaves attention over a cache of 8 bits to vLLM")
 
     def forward(
         self, layer: Any, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor,
-        attn_metadata: CPUAttentionMetadata | None, output: Tensor, output_scale: Tensor | None = None,
+        attn_metadata: Any, output: Tensor, output_scale: Tensor | None = None,
         output_block_scale: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        others = output_scale is not None or output_block_scale is not None or self.is_fp8_kv_cache
-        if attn_metadata is None or others or attn_metadata.dynamic_causal is not None:
+        if self._is_left_to_vllm(attn_metadata) or output_scale is not None or output_block_scale is not None:
             return super().forward(layer, query, key, value, kv_cache, attn_metadata, output, output_scale, output_block_scale)
         count = attn_metadata.num_actual_tokens
         q = query[:count].transpose(0, 1)[None]
@@ -64,13 +52,13 @@ class Attention(CPUAttentionBackendImpl):
             starts = attn_metadata.query_start_loc.long()
             k, v = (x[:count].transpose(0, 1)[None] for x in (key, value))
             if self.alibi_slopes is not None:
-                options["bias"] = self._bias(torch.arange(count), torch.arange(count))
+                options["bias"] = self._bias(*(torch.arange(count, device=q.device),) * 2)
             result = CHECKED.attention(*Call(q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, **options), 0)
         else:
-            k, v = halves(kv_cache)
+            k, v = self.halves(kv_cache)
             step = Step.of(attn_metadata, k.shape[2])
             if self.alibi_slopes is not None:
-                options["bias"] = self._bias(step.positions(), torch.arange(step.table.shape[1] * k.shape[2]))
+                options["bias"] = self._bias(step.positions(), torch.arange(step.table.shape[1] * k.shape[2], device=q.device))
             result = CHECKED.decode(*Call(q, k, v, **options), step.table, step.used, step.starts, wanted)
             if wanted:
                 recorder.add(self, layer.layer_name, step, q, k, result)
@@ -80,14 +68,18 @@ class Attention(CPUAttentionBackendImpl):
     def do_kv_cache_update(self, layer: Any, key: Tensor, value: Tensor, kv_cache: Tensor, slot_mapping: Tensor) -> None:
         if self.is_encoder:
             return
-        if self.is_fp8_kv_cache:
+        if self.is_8_bit:
             return super().do_kv_cache_update(layer, key, value, kv_cache, slot_mapping)
         rows = (x[: len(slot_mapping)].transpose(0, 1)[None] for x in (key, value))
-        CHECKED.write_cache(*rows, *halves(kv_cache), slot_mapping.long())
+        CHECKED.write_cache(*rows, *self.halves(kv_cache), slot_mapping.long())
+
+    def _is_left_to_vllm(self, metadata: Any) -> bool:
+        if metadata is None or self.is_8_bit or isinstance(metadata.causal, Tensor) or getattr(self, "chunk_lookback", -1) >= 0:
+            return True
+        return any(getattr(metadata, name, None) is not None for name in _VARYING_MASKS) or getattr(self, "use_alibi_sqrt", False)
 
     def _options(self, causal: bool) -> dict[str, Any]:
-        window = self.sliding_window - 1 if self.sliding_window > 0 else -1
-        sides = {"window_left": window, "window_right": window if self.is_encoder else -1}
+        sides = {"window_left": self.window_left, "window_right": self.window_left if self.is_encoder else -1}
         sinks = None if self.sinks is None else self.sinks.float()
         causal = causal and not self.is_encoder
         return {"rule": self.rule, "causal": 2 * causal, "soft_cap": float(self.logits_soft_cap), "sinks": sinks, **sides}
@@ -95,4 +87,51 @@ class Attention(CPUAttentionBackendImpl):
     def _bias(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Returns the bias of ALiBi for these positions, [1, heads, queries, keys]."""
         distances = (keys[None, :] - queries[:, None]).float()
-        return (self.alibi_slopes[:, None, None] * distances)[None]
+        return (self.alibi_slopes.to(keys.device)[:, None, None] * distances)[None]
+
+
+class CPUAttention(Attention, CPUAttentionBackendImpl):
+    @property
+    def window_left(self) -> int:
+        return self.sliding_window - 1 if self.sliding_window > 0 else -1
+
+    def halves(self, kv_cache: Tensor) -> tuple[Tensor, ...]:
+        """Returns keys and values, each [pages, kv_heads, page_size, dim]. A page has all keys of a head before its values."""
+        pages, kv_heads, page_size, _ = kv_cache.shape
+        return kv_cache.view(pages, kv_heads, 2 * page_size, -1).chunk(2, dim=2)
+
+
+class CPUBackend(CPUAttentionBackend):
+    """vLLM's class with another implementation of its layers."""
+
+    @staticmethod
+    def get_impl_cls() -> type[CPUAttention]:
+        return CPUAttention
+
+
+class GPUAttention(Attention, TritonAttentionImpl):
+    @property
+    def window_left(self) -> int:
+        return self.sliding_window[0]
+
+    def halves(self, kv_cache: Tensor) -> tuple[Tensor, ...]:
+        """As in CPUAttention. A row has its key before its value."""
+        return kv_cache.split(self.head_size, dim=-1)
+
+    def fused_rope_kvcache_supported(self) -> bool:
+        return False
+
+    def fused_output_quant_supported(self, quant_key: Any) -> bool:
+        return False
+
+
+class GPUBackend(TritonAttentionBackend):
+    """CUSTOM of vLLM's registry, on GPUs."""
+
+    @staticmethod
+    def get_name() -> str:
+        return "CUSTOM"
+
+    @staticmethod
+    def get_impl_cls() -> type[GPUAttention]:
+        return GPUAttention

@@ -1,7 +1,8 @@
-"""Records the statistics of each token of each request, in a worker of vLLM."""
+"""Records the statistics of each token of each request, in a worker of vLLM; with ISENTROPE_METRICS=1 their totals."""
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -63,6 +64,7 @@ class Recorder:
 
 
 _recorder: Recorder | None = None
+_METRICS = os.environ.get("ISENTROPE_METRICS", "0") == "1"
 
 
 def start(worker: Any, on: bool = True) -> None:
@@ -78,15 +80,19 @@ def take(worker: Any) -> dict[str, tuple[list[int], bytes]]:
 
 def wanted() -> int:
     """Returns the bits of the statistics that a layer must compute."""
-    return 0 if _recorder is None else _BITS
+    return _BITS if _METRICS or _recorder is not None else 0
 
 
 def add(attention: Any, layer: str, step: Step, q: Tensor, k: Tensor, result: tuple[Tensor, ...]) -> None:
-    """Adds the results of one layer: means over heads, and the largest logit of any head."""
-    assert _recorder is not None
+    """Adds the results of one layer to the totals and to the requests: means over heads, and the largest logit of any head."""
     s = unpack(_NAMES, _BITS, *result[1:])
-    first = _first_weight(attention, step, q[0], k, s.lse[0], s.lambda_[0])
-    _recorder.add(layer, step, torch.stack([s.entropy[0].mean(0), s.max_logit[0].amax(0), first.mean(0)]))
+    entropy, first = s.entropy[0].mean(0), _first_weight(attention, step, q[0], k, s.lse[0], s.lambda_[0]).mean(0)
+    if _METRICS:
+        from isentrope.vllm import totals
+
+        totals.add(layer, entropy, first)
+    if _recorder is not None:
+        _recorder.add(layer, step, torch.stack([entropy, s.max_logit[0].amax(0), first]))
 
 
 def _first_weight(attention: Any, step: Step, q: Tensor, k: Tensor, lse: Tensor, lambda_: Tensor) -> Tensor:
@@ -99,8 +105,8 @@ def _first_weight(attention: Any, step: Step, q: Tensor, k: Tensor, lse: Tensor,
         logits = attention.logits_soft_cap * torch.tanh(logits / attention.logits_soft_cap)
     positions = step.positions()
     if attention.alibi_slopes is not None:
-        logits = logits - attention.alibi_slopes[:, None] * positions
+        logits = logits - attention.alibi_slopes.to(q.device)[:, None] * positions
     if attention.sinks is not None:
         lse = torch.logaddexp(lse, attention.sinks.float()[:, None])
     weights = torch.exp(logits - lse)
-    return weights if attention.sliding_window <= 0 else torch.where(positions < attention.sliding_window, weights, 0.0)
+    return weights if attention.window_left < 0 else torch.where(positions <= attention.window_left, weights, 0.0)

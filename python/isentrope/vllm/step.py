@@ -26,7 +26,7 @@ class Step(NamedTuple):
 
     def positions(self) -> Tensor:
         """Returns the position of each query in its request."""
-        return torch.arange(int(self.starts[-1])) + self.per_query(self.used - self.starts[1:])
+        return torch.arange(int(self.starts[-1]), device=self.starts.device) + self.per_query(self.used - self.starts[1:])
 
     def per_query(self, numbers: Tensor) -> Tensor:
         """Returns each request's number for each of its queries."""

@@ -52,7 +52,7 @@ class Step:
         return numbers.repeat_interleave(self.starts.diff())
 
 
-LAYER = SimpleNamespace(logits_soft_cap=0, alibi_slopes=None, sinks=None, sliding_window=-1)
+LAYER = SimpleNamespace(logits_soft_cap=0, alibi_slopes=None, sinks=None, window_left=-1)
 
 
 def record_layer(layer=LAYER, **options):
@@ -95,7 +95,7 @@ def test_a_sink_takes_weight_from_the_first_key_and_a_window_hides_it(worker):
     record_layer(SimpleNamespace(**vars(LAYER) | {"sinks": sinks}), sinks=sinks)
     (_, one) = recorder.take(worker)["my-id"]
     assert float(torch.frombuffer(bytearray(one), dtype=torch.float32).view(3, 3, 1)[2, 0, 0]) < 0.9
-    record_layer(SimpleNamespace(**vars(LAYER) | {"sliding_window": 2}), window_left=1)
+    record_layer(SimpleNamespace(**vars(LAYER) | {"window_left": 1}), window_left=1)
     (_, one) = recorder.take(worker)["my-id"]
     assert torch.frombuffer(bytearray(one), dtype=torch.float32).view(3, 3, 1)[2, 2, 0] == 0
 
