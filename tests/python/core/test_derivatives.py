@@ -319,8 +319,9 @@ def test_kernels_are_as_exact_as_the_reference(dtype, tolerance):
 
 
 MEMORY = """
-import resource, torch, isentrope
-most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+import re, torch, isentrope
+# The peak of this program: ru_maxrss begins with that of the program that started it.
+most = lambda: int(re.search("VmHWM: *(.*) kB", open("/proc/self/status").read().replace(chr(9), " "))[1]) / 1e3
 x = tuple(torch.randn(1, 2, 24_000, 64) for _ in range(3))
 f = lambda *x: isentrope.attention(*x, window_size=(64, 64))
 torch.func.jvp(f, tuple(part[:, :, :100] for part in x), tuple(part[:, :, :100] for part in x))
@@ -333,7 +334,7 @@ print(most() - before)
 def test_memory_of_a_jvp():
     """In MB. The weights of 24,000 keys would take 2,300 a head."""
     done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
-    assert 0 < float(done.stdout) < 300
+    assert float(done.stdout) < 300
 
 
 def test_autocast():
