@@ -37,7 +37,7 @@ run-tests test-all test-torch test-transformers test-peers coverage mutants: exp
 NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
 .PHONY: help setup setup-programs setup-compile setup-compile-tests configure configure-programs configure-compile demo study \
-  inspect-demo inspect-bases calibrate-demo calibrate-study note note-corpus note-carry bench bench-quick bench-gpu bench-gpu-carry \
+  inspect-demo inspect-bases calibrate-demo calibrate-study note note-corpus note-carry bench bench-quick bench-models bench-gpu bench-gpu-carry \
   bench-distributed test begin-tests build-tests run-tests begin-demo build-demo measure-demo test-all test-torch test-transformers test-jax coverage \
   mutants test-peers test-vllm lint test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
 
@@ -59,6 +59,8 @@ help:
 	@echo '                the same for four models, three stretches and twelve documents, by a protocol: hours; resumable'
 	@echo 'make bench      time Isentrope and its peers on this machine; report in results/bench (half an hour)'
 	@echo 'make bench-quick  a few of its shapes, in two minutes'
+	@echo 'make bench-models  time models in transformers, and in vLLM after make test-vllm, with this operator and without,'
+	@echo '                into docs/results/bench-models.json: half an hour; resumable'
 	@echo 'make bench-gpu  time the Triton kernels and their peers on the GPU of this machine; report in results/bench-gpu'
 	@echo 'make bench-gpu-carry  make a folder, build/carry, that checks and times them on a machine without network or'
 	@echo '                compiler: run bash carry/run --budget 480 there, then read results/report.html. Kernels are compiled'
@@ -194,6 +196,13 @@ bench bench-quick: configure
 	@cmake --build $(BUILD) --target isentrope isentrope_operators isentrope_shared
 	@python3 bench/cpu/run.py $(PROGRAM) $(BUILD)/bindings/c/libisentrope.so $(BUILD)/python \
 	  $(if $(filter bench-quick,$@),--quick) $(ARGS)
+
+SPEED := bench/models/speed.py docs/results/bench-models.json
+bench-models: configure
+	@cmake --build $(BUILD) --target isentrope_operators
+	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" $(SPEED) transformers $(ARGS)
+	@[ ! -x build/vllm/bin/python ] || PYTHONPATH=$(BUILD)/python build/vllm/bin/python $(SPEED) vllm $(ARGS)
+	@cmake --build $(BUILD) --target docs
 
 bench-distributed: configure
 	@cmake --build $(BUILD) --target isentrope_operators

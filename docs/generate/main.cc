@@ -71,10 +71,11 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
   const isentrope::docs::ExperimentTables experiments = isentrope::docs::experiment_tables(docs);
   const fs::path readme = docs / "../README.md", rules_py = docs / "../python/isentrope/rules.py";
   std::map<fs::path, std::string> files = {
-      {readme, filled(read(readme),
-                      {{"speed", isentrope::docs::speed_table(docs / "results/bench.json",
-                                                              docs / "results/gpu-h200.json",
-                                                              docs / "results/llama-cpp.json")}})},
+      {readme,
+       filled(read(readme),
+              {{"speed", isentrope::docs::speed_table(
+                             docs / "results/bench-models.json", docs / "results/bench.json",
+                             docs / "results/gpu-h200.json", docs / "results/llama-cpp.json")}})},
       {docs / "recipes/llama-cpp.md",
        filled(read(docs / "recipes/llama-cpp.md"),
               {{"bench with llama.cpp",
@@ -91,6 +92,7 @@ std::map<fs::path, std::string> wanted(const fs::path& docs) {
            {{"compared", isentrope::docs::compared_table(docs / "results/bench.json",
                                                          docs / "results/bench-amx.json")},
             {"derivatives", isentrope::docs::derivatives_table(docs / "results/bench-amd.json")},
+            {"models", isentrope::docs::models_table(docs / "results/bench-models.json")},
             {"watched steps", isentrope::docs::watched_step_table(docs / "results/bench.json")}})},
       {docs / "bench-tables.md",
        filled(read(docs / "bench-tables.md"),

@@ -1,11 +1,12 @@
-// The README's table of speed: some CPU rows and GPU rows beside the best peer of each. And the
-// table of llama.cpp with the backend and without.
+// The README's table of speed: some rows of whole models, of CPUs and of GPUs, beside the best peer
+// of each. And the table of llama.cpp with the backend and without.
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -18,12 +19,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 5> kOnCpu = {
-    "forward 1 x 8 x 2048 x 64 bf16 full", "forward 1 x 8 x 2048 x 64 bf16 causal",
-    "gradient 1 x 8 x 2048 x 64 bf16 causal", "entropy 1 x 8 x 4096 x 64 bf16 full",
-    "decode 1 x 32:8 x 8192 x 128 bf16 full"};
-constexpr std::array<std::string_view, 3> kOnGpu = {"forward 4 x 16 x 4096 x 128 bf16 causal",
-                                                    "gradient 4 x 16 x 4096 x 128 bf16 causal",
+constexpr std::array<std::string_view, 4> kModels = {"prompt of 2048", "decode after 2048",
+                                                     "training step of 2048",
+                                                     "64 requests of 1 to 3000, 48 new"};
+constexpr std::array<std::string_view, 2> kOnCpu = {"gradient 1 x 8 x 2048 x 64 bf16 causal",
+                                                    "entropy 1 x 8 x 4096 x 64 bf16 full"};
+constexpr std::array<std::string_view, 2> kOnGpu = {"forward 4 x 16 x 4096 x 128 bf16 causal",
                                                     "decode 8 x 32:8 x 32768 x 128 bf16 full"};
 
 struct Record {
@@ -110,21 +111,27 @@ std::string llama_table(const std::filesystem::path& file) {
   return markdown_table(rows) + "\n" + about;
 }
 
-std::string speed_table(const std::filesystem::path& cpu, const std::filesystem::path& gpu,
-                        const std::filesystem::path& llama) {
+std::string speed_table(const std::filesystem::path& models, const std::filesystem::path& cpu,
+                        const std::filesystem::path& gpu, const std::filesystem::path& llama) {
   const Record on_cpu = {read(cpu), "CPU", "isentrope"},
                on_gpu = {read(gpu), "GPU", "isentrope, lse alone"};
   Rows rows = {{"work", "on", "Isentrope", "best peer", "ratio"}};
-  for (const std::string_view work : kOnCpu) rows.push_back(cells(on_cpu, work));
+  const auto is_shown = [](std::string_view work) {
+    return std::ranges::find(kModels, work) != kModels.end();
+  };
+  std::ranges::move(model_rows(models, is_shown), std::back_inserter(rows));
   const json llama_record = read(llama);
   const auto [ours, stock] = rates_of(llama_record, "f16", "p8192").value();
   rows.push_back({"llama.cpp, prompt of 8,192", "CPU", fmt::format("{:.0f} tokens/s", ours),
                   fmt::format("{:.0f} (llama.cpp)", stock), fmt::format("{:.2f}", ours / stock)});
+  for (const std::string_view work : kOnCpu) rows.push_back(cells(on_cpu, work));
   for (const std::string_view work : kOnGpu) rows.push_back(cells(on_gpu, work));
   return markdown_table(rows) +
-         fmt::format("\nCPU: {}, one thread; llama.cpp: {}, {} threads. GPU: {}.\n",
-                     machine_of(on_cpu.bench), machine_of(llama_record),
-                     llama_record.at("threads").get<int>(), machine_of(on_gpu.bench));
+         fmt::format(
+             "\nModels: {}. llama.cpp: {}, {} threads. Other CPU rows: {}, one thread. GPU: {}.\n",
+             models_machine(models), machine_of(llama_record),
+             llama_record.at("threads").get<int>(), machine_of(on_cpu.bench),
+             machine_of(on_gpu.bench));
 }
 
 }  // namespace isentrope::docs

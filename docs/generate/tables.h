@@ -3,8 +3,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/report/line_chart.h"
@@ -68,12 +70,19 @@ struct ExperimentTables {
 
 // Table of a GPU's bench.json, in TFLOP/s, decode steps in GB/s.
 [[nodiscard]] std::string device_table(const std::filesystem::path& file);
-[[nodiscard]] std::string speed_table(const std::filesystem::path& cpu,
+[[nodiscard]] std::string speed_table(const std::filesystem::path& models,
+                                      const std::filesystem::path& cpu,
                                       const std::filesystem::path& gpu,
                                       const std::filesystem::path& llama);
 
 // Table of the record of bench/cpu/llama_cpp.py, in tokens per second.
 [[nodiscard]] std::string llama_table(const std::filesystem::path& file);
+
+// Whole models: the rows of the shown works, the table of all, and the machine of their record.
+[[nodiscard]] Rows model_rows(const std::filesystem::path& file,
+                              const std::function<bool(std::string_view)>& is_shown);
+[[nodiscard]] std::string models_table(const std::filesystem::path& file);
+[[nodiscard]] std::string models_machine(const std::filesystem::path& file);
 
 // A chart as a small SVG file: lines, axes and names.
 [[nodiscard]] std::string figure(const report::LineChart& chart);
