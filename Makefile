@@ -91,7 +91,7 @@ help:
 	@echo 'make docs       make the documentation site, build/site/html/index.html: pages, API, search; works offline'
 	@echo 'make wheel      make a wheel for Linux with glibc 2.28 and newer, in build/wheel; installs without a compiler'
 	@echo 'make release-check  list what a release of this checkout still needs'
-	@echo 'make lint       look for mistakes with ruff and clang-tidy, without running the code'
+	@echo 'make lint       look for mistakes with ruff, mypy and clang-tidy, without running the code'
 	@echo 'make format     format the C++ files by .clang-format'
 	@echo 'make clean      remove the build'
 

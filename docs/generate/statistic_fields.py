@@ -26,7 +26,7 @@ def in_python(name: str, what: str) -> list[str]:
     """Returns the lines of a field. Python's keywords get an underscore, as in the rest of the package."""
     name = "lambda_" if name == "lambda" else name
     text = textwrap.wrap(f'"""{what}"""', 120, initial_indent="    ", subsequent_indent="    ")
-    return [f"    {name}: Tensor | None = None", *text]
+    return [f"    {name}: Tensor = _NOT_REQUESTED", *text]
 
 
 def fields() -> dict[Path, list[str]]:

@@ -58,5 +58,5 @@ def _with_torch() -> None:
         _import_pytorch()
 
 
-sys.meta_path.insert(0, _Finder)  # type: ignore[arg-type]
+sys.meta_path.insert(0, _Finder)
 _after_import("torch", _with_torch)

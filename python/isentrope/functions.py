@@ -204,13 +204,14 @@ def varlen_attention(
     output = output.squeeze(0).transpose(0, 1)
     if return_stats is False:
         return output
-    return output, Statistics(*(None if x is None else x.squeeze(0) for x in result[1]))
+    return output, Statistics(*(x if x is None else x.squeeze(0) for x in result[1]))  # type: ignore[arg-type]
 
 
 def _over_packed_queries(cache: Cache, cu_seq_k: Any, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
     if cu_seq_k is not None:
         raise ValueError(f"[varlen_attention] cu_seq_k must be None with block_table; got {kind(cu_seq_k)}")
-    if is_integer(prefix := options.get("prefix_keys")) and isinstance(cache.block_table, Tensor):
+    prefix: Any = options.get("prefix_keys")
+    if is_integer(prefix) and isinstance(cache.block_table, Tensor):
         options["prefix_keys"] = cache.block_table.new_full(cache.block_table.shape[:1], prefix, dtype=torch.int64)
     return _over_cache("varlen_attention", cache, return_stats, options)
 

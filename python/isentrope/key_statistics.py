@@ -105,7 +105,7 @@ def _named(function: str) -> Iterator[None]:
         raise
 
 
-def _prepared(function: str, q: Tensor, k: Tensor, of_cache: tuple, options: dict[str, Any]) -> tuple[Call, Cache | None]:
+def _prepared(function: str, q: Tensor, k: Tensor, of_cache: tuple, options: Any) -> tuple[Call, Cache | None]:
     """Returns the call, and its cache if it has one."""
     cache = None
     if any(x is not None for x in of_cache):

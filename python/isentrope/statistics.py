@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -12,6 +12,8 @@ from isentrope._core.values import shown
 
 StatisticNames = bool | Sequence[str]
 """The statistics that a caller requests: none, all, or some by name."""
+# Callers know what they requested, so type checkers see tensors.
+_NOT_REQUESTED: Any = None
 
 
 class Statistics(NamedTuple):
@@ -23,25 +25,25 @@ class Statistics(NamedTuple):
     """
 
     # <!-- begin statistics -->
-    lse: Tensor | None = None
+    lse: Tensor = _NOT_REQUESTED
     """ln sum_j e^z_j, the log-sum-exp of the row's logits."""
-    entropy: Tensor | None = None
+    entropy: Tensor = _NOT_REQUESTED
     """-sum p ln p, the Shannon entropy, in [0, ln support]."""
-    collision: Tensor | None = None
+    collision: Tensor = _NOT_REQUESTED
     """sum p^2, the collision probability, in [1 / support, 1]."""
-    variance: Tensor | None = None
+    variance: Tensor = _NOT_REQUESTED
     """Variance of z under p (the varentropy): -d entropy / d ln lambda."""
-    distance: Tensor | None = None
+    distance: Tensor = _NOT_REQUESTED
     """sum p_j |i - j|, the mean distance in keys from the row's position to those of its keys: small in local heads,
     large in global ones."""
-    max_probability: Tensor | None = None
+    max_probability: Tensor = _NOT_REQUESTED
     """Largest p_j, e^(max_logit - lse), in [1 / support, 1]. If several keys are largest, which has no derivative, the
     gradient goes to the first."""
-    max_logit: Tensor | None = None
+    max_logit: Tensor = _NOT_REQUESTED
     """Largest z_j. Divided by lambda it is the largest score."""
-    lambda_: Tensor | None = None
+    lambda_: Tensor = _NOT_REQUESTED
     """The softmax scale of the row."""
-    support: Tensor | None = None
+    support: Tensor = _NOT_REQUESTED
     """Number of keys the row sees, without those that a bias of -inf hides."""
     # <!-- end statistics -->
 
@@ -68,7 +70,7 @@ ALL = sum(BITS.values())
 _DETACHED = {statistic["name"] for statistic in STATISTICS if not statistic["differentiable"]}
 
 
-def statistic_names(return_stats: bool | Sequence[str]) -> tuple[str, ...] | None:
+def statistic_names(return_stats: bool | Sequence[str]) -> Any:
     """Returns the names that `return_stats` requests; None for no statistics at all."""
     if return_stats is False:
         return None

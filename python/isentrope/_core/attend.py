@@ -25,6 +25,7 @@ def attend(call: Call, return_stats: StatisticNames, first_head: int | None = No
     # Derivatives need lse.
     wanted = (torch.is_grad_enabled() or transformed()) * LSE if names is None else wanted_bits(names)
     eager = False
+    operator: Any
     if torch.compiler.is_compiling():
         operator = _ATTENTION
     elif transformed():

@@ -72,7 +72,7 @@ def _needed_statistics(wanted: int, statistics: Tensor, gradients: tuple[Tensor 
     return needed, statistics, torch.stack([upstream.get(name, zero) for name in needed_names])
 
 
-def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | tuple[Tensor | None, ...] | None, wants: Any) -> tuple:
+def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Any, wants: Any) -> tuple:
     """Returns the gradients of q, k, v, and on request of bias, lambda and sinks.
 
     d_statistics: of the tensor of all statistics, or of each of them."""
@@ -137,7 +137,7 @@ class Differentiable(_Attention):
         ctx.mark_non_differentiable(*output[1:3])
 
     @staticmethod
-    def backward(ctx: Any, d_output: Tensor | None, _: Any, __: Any, *d_statistics: Tensor | None) -> tuple:
+    def backward(ctx: Any, d_output: Tensor | None, _: Any, __: Any, *d_statistics: Tensor | None) -> tuple:  # type: ignore[override]
         if d_output is None and all(gradient is None for gradient in d_statistics):
             return (None,) * 7
         return *_six_gradients(ctx, d_output, d_statistics, ctx.needs_input_grad[3:6]), None

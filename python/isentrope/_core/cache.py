@@ -57,4 +57,4 @@ class Cache:
             refuse_arguments([(name, scale)])
         if not (self.q.is_cpu or self.q.is_meta):
             raise NotImplementedError(f"[attention] int8 caches must be on the CPU; got {self.q.device}: pass bfloat16 or float16 there")
-        return self.k_scale, self.v_scale
+        return self.k_scale, self.v_scale  # type: ignore[return-value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import namedtuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,12 @@ from isentrope._core.masks import Masks
 from isentrope._core.values import check_bool, is_integer, shown
 from isentrope.rules import Rule, rule_text
 
-Call = namedtuple("Call", ["q", "k", "v", *DEFAULTS], defaults=DEFAULTS.values())
+if TYPE_CHECKING:
+    from isentrope._core.libraries import Listed
+
+    class Call(Listed): ...
+else:
+    Call = namedtuple("Call", ["q", "k", "v", *DEFAULTS], defaults=DEFAULTS.values())
 """The arguments that all operators share, in the order of their schema."""
 SHARED = len(Call._fields)
 TENSORS = 3 + sum(default is None for default in DEFAULTS.values())
@@ -106,7 +111,7 @@ def _in_tensors(scale: float | None, options: dict[str, Any]) -> tuple[float | N
     def changes(number: Any) -> bool:
         return isinstance(number, (int, float)) and not has_static_value(number)
 
-    if changes(scale):
+    if scale is not None and changes(scale):
         options["compiled_scale"], scale = torch.ones((), dtype=torch.float64) * scale, None
     if changes(options.get("soft_cap")):
         options["compiled_soft_cap"] = torch.ones((), dtype=torch.float64) * options.pop("soft_cap")

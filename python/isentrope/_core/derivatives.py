@@ -58,17 +58,17 @@ def backward_operator() -> Any:
     return Backward.of if torch.is_grad_enabled() else _attention_backward
 
 
-def tangents_of(point: tuple, tangents: Six) -> tuple[Tensor | None, Tensor | None]:
+def tangents_of(point: Any, tangents: Six) -> tuple[Tensor | None, Tensor | None]:
     """Returns the tangents of the output and of all statistics; None if all of the arguments' are."""
     return Tangent.of(*point, *tangents) if _any(tangents) else (None, None)
 
 
-def _gradients_of(point: tuple, d_output: Tensor | None, d_statistics: Tensor | None, wants: Any) -> tuple:
+def _gradients_of(point: Any, d_output: Tensor | None, d_statistics: Tensor | None, wants: Any) -> tuple:
     gradients = backward_operator()(*point, d_output, _contiguous(d_statistics), *wants, False)
     return _requested(gradients, wants)
 
 
-def _second_order_of(point: tuple, tangents: Six, results: tuple, upstream: tuple, wants: Any) -> tuple:
+def _second_order_of(point: Any, tangents: Six, results: tuple, upstream: tuple, wants: Any) -> tuple:
     """results: the tangents of output and statistics. upstream: their gradients."""
     (t_output, t_statistics), (d_output, d_statistics) = results, upstream
     arguments = (*point, *tangents, t_output, _contiguous(t_statistics), d_output, _contiguous(d_statistics))
@@ -165,7 +165,7 @@ class Backward(OperatorFunction):
         wants = (w_bias, w_lambda, w_sinks)
         total: tuple = (None,) * _SIX
         if _any(upstream := tangents[_SIX : _SIX + 2]):
-            total = _gradients_of(point, *upstream, wants)
+            total = _gradients_of(point, upstream[0], upstream[1], wants)
         if _any(of_call := tangents[:_SIX]):
             results = tangents_of(point, of_call)
             total = tuple(map(_sum, total, _second_order_of(point, of_call, results, (d_output, d_statistics), wants)))
@@ -189,7 +189,7 @@ class Tangent(OperatorFunction):
             of_call = _second_order_of(point, tangents, results, upstream, needs[3:_SIX])
         of_tangents: tuple = (None,) * _SIX
         if any(needs[_SIX:]):
-            of_tangents = _gradients_of(point, *upstream, needs[_SIX + 3 : 2 * _SIX])
+            of_tangents = _gradients_of(point, upstream[0], upstream[1], needs[_SIX + 3 : 2 * _SIX])
         return *of_call, *of_tangents, None
 
     @staticmethod
@@ -247,7 +247,7 @@ class SecondOrder(OperatorFunction):
     transpose."""
 
     compute = staticmethod(below_autograd(OPS.attention_second_order.default))
-    picked = itemgetter(*DIFFERENTIABLE_AT, *_TANGENTS_AT, _POINT + _SIX + 2, _POINT + _SIX + 3)
+    picked = itemgetter(*[*DIFFERENTIABLE_AT, *_TANGENTS_AT, _POINT + _SIX + 2, _POINT + _SIX + 3])
     operator = OPS.attention_second_order.default
 
     @staticmethod

@@ -106,7 +106,7 @@ def _(*args: Any) -> tuple[Tensor, Tensor]:
 
 @torch.library.register_fake("isentrope::attention_second_order")
 def _(*args: Any) -> tuple[Tensor, ...]:
-    return gradient_results(*args[:3], *args[-3:], False)
+    return gradient_results(*(*args[:3], *args[-3:], False))
 
 
 def gradient_results(

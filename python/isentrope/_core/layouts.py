@@ -21,7 +21,7 @@ def is_jagged(tensor: object) -> bool:
     return getattr(tensor, "layout", None) is torch.jagged
 
 
-def jagged_attention(q: Tensor, k: Tensor, v: Tensor, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
+def jagged_attention(q: Any, k: Any, v: Any, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
     """Computes `attention` of tensors whose third dimension (queries or keys) varies between sequences."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not is_jagged(tensor) or tensor.dim() != 4 or tensor._ragged_idx != 2 or tensor.lengths() is not None:
@@ -50,4 +50,4 @@ def jagged_attention(q: Tensor, k: Tensor, v: Tensor, return_stats: StatisticNam
     result = attend(call, return_stats)
     if return_stats is False:
         return as_q(result)
-    return as_q(result[0]), Statistics(*(None if x is None else as_q(x) for x in result[1]))
+    return as_q(result[0]), Statistics(*(x if x is None else as_q(x) for x in result[1]))  # type: ignore[arg-type]

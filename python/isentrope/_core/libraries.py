@@ -4,6 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    class Listed(tuple[Any, ...]):
+        """A named tuple whose fields the library lists, as type checkers see it."""
+
+        _fields: ClassVar[tuple[str, ...]]
+
+        def __new__(cls, *fields: Any, **named: Any) -> Self: ...
+        def __getattr__(self, name: str) -> Any: ...
+        def _replace(self, **named: Any) -> Self: ...
+        def _asdict(self) -> dict[str, Any]: ...
 
 
 def path_of(library: str) -> Path:

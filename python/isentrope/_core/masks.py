@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,13 @@ _NAMES = [argument["name"] for argument in ARGUMENTS if argument["mask"]]
 _parts = eval(f"lambda call: ({', '.join(f'call.{name}' for name in _NAMES)},)")
 
 
-class Masks(namedtuple("Masks", _NAMES, defaults=[DEFAULTS[name] for name in _NAMES])):
+if TYPE_CHECKING:
+    from isentrope._core.libraries import Listed as _Parts
+else:
+    _Parts = namedtuple("Masks", _NAMES, defaults=[DEFAULTS[name] for name in _NAMES])
+
+
+class Masks(_Parts):
     """Keys that each row sees, in the operators' form; include/isentrope/mask.h defines each part. Parts with axes are
     lists: None or int64 tensors. The others are numbers."""
 

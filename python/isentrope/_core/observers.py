@@ -17,7 +17,7 @@ from isentrope._core.call import Call
 from isentrope._core.library import CHECKED
 from isentrope.statistics import Statistics, unpack, wanted_bits
 
-_T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Group(Generic[_T]):

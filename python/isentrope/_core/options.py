@@ -102,7 +102,7 @@ KNOWN = {
 }
 
 
-def check_names(function: str, options: dict[str, Any]) -> dict[str, Any]:
+def check_names(function: str, options: Any) -> dict[str, Any]:
     """Returns the options. Raises TypeError for one that the function does not have."""
     for name in options:
         if name not in KNOWN[function]:

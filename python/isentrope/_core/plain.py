@@ -59,7 +59,7 @@ def attend_plainly(
 
 
 def _needs_dispatch(q: Tensor) -> bool:
-    return (
+    return bool(
         torch._C._len_torch_dispatch_stack() > 0
         or torch._C._is_torch_function_mode_enabled()
         or torch._C._are_functorch_transforms_active()

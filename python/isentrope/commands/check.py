@@ -108,7 +108,8 @@ def _check(arguments: argparse.Namespace) -> int:
     device = _device()
     target = "interpreter" if device == "cpu" else device
     counts: collections.Counter[str] = collections.Counter()
-    shown, most = [], collections.defaultdict(float)
+    shown: list[Any] = []
+    most: dict[Any, float] = collections.defaultdict(float)
     with _silent(device):
         for problem in _problems(arguments):
             verdict = _verdict_of(problem, device)

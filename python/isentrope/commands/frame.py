@@ -121,7 +121,7 @@ class Outputs:
         with tempfile.TemporaryDirectory() as folder:
             source, page = Path(folder) / "result.json", Path(folder) / "report.html"
             source.write_text(result)
-            run = subprocess.run([self._program, "report", source, "--output", page], capture_output=True, text=True)
+            run = subprocess.run([str(self._program), "report", source, "--output", page], capture_output=True, text=True)
             if run.returncode:
                 raise ValueError(f"the report cannot be made: {run.stderr or run.returncode}")
             return read_text(page)

@@ -93,7 +93,7 @@ def _inspect(options: argparse.Namespace) -> None:
     texts = tokenised(tokenizer, text, options.texts, length)
     names = {"model": name_of(options.model), "text": name_of(options.text)}
     if options.bases:
-        result = bases(model, texts, progress=progress_of("inspect"))
+        result: Any = bases(model, texts, progress=progress_of("inspect"))
         readable = _bases_as_text(result)
     else:
         progress = functools.partial(progress_of("inspect"), "text")

@@ -19,7 +19,8 @@ def load(path: Path, command: str) -> tuple[Any, Any, bool]:
     if not path.exists():
         raise ValueError(f"[{command}] MODEL must exist; got {path}")
     # Without the option transformers asks on the terminal whether to run the code.
-    folder, options = path, {"local_files_only": True, "trust_remote_code": False}
+    folder: Path = path
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     if path.is_file():
         folder, options = path.parent, options | {"gguf_file": path.name}
     try:
@@ -37,7 +38,7 @@ def dtype_of(name: str) -> str:
     import torch
 
     # Older versions of torch do not report the processor's features.
-    has = getattr(torch.cpu, "get_capabilities", dict)()
+    has: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     fast = has.get("avx512_bf16") or has.get("amx_bf16")
     return ("bfloat16" if fast else "float32") if name == "auto" else name
 
@@ -60,7 +61,7 @@ def _loaded(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, bool]:
     kind = AutoModelForCausalLM if causal else AutoModel
     tokenizer = AutoTokenizer.from_pretrained(folder, **options)
     if "gguf_file" in options:
-        tokenizer.add_bos_token = _begins_texts(folder / options["gguf_file"])
+        tokenizer.add_bos_token = _begins_texts(folder / options["gguf_file"])  # type: ignore[misc]
     return kind.from_pretrained(folder, **options), tokenizer, causal
 
 

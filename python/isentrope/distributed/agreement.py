@@ -90,7 +90,7 @@ def agreed(name: str, device: torch.device, rows: int, keys: int, sequence_lengt
     if keys != rows:
         raise ValueError(f"[isentrope.distributed] k must have the {rows} rows of q; got {keys}")
     length = rows * group.size() if sequence_length is None else sequence_length
-    configuration = Configuration(length, *fields, version())
+    configuration = Configuration(*(length, *fields, version()))
     text = configuration.text()
     part = rows_of(pieces(length, group.size(), configuration.layout)[group.rank()])
     if part != rows:
@@ -118,7 +118,8 @@ def _compare(group: ProcessGroup, limit: timedelta, number: int, text: str) -> N
 
     def compare() -> None:
         try:
-            outcome.append(_compare_in_store(group, limit, number, text))
+            _compare_in_store(group, limit, number, text)
+            outcome.append(None)
         except Exception as error:
             outcome.append(error)
 

@@ -44,7 +44,7 @@ def merge(state: AttentionState, group: Group = None) -> AttentionState:
     sizes = [packed.numel()] * ranks
     received = exchange(packed.reshape(-1).repeat(ranks), sizes, sizes, tag, "as states are merged", name)
     received = received.view(ranks, *packed.shape)
-    merged = None
+    merged: Any = None
     for part in received.unbind(0):
         columns = dict(zip(by_name, part[..., output.shape[3] :].unbind(-1)))
         typed = {key: column.to(by_name[key].dtype) for key, column in columns.items()}
@@ -77,11 +77,11 @@ def decode(
         checked_integer("decode", name, value)
     # call_of() refuses a q without queries.
     queries = q.shape[2] if isinstance(q, Tensor) and not q.is_nested and q.dim() == 4 else 0
-    sinks = options.pop("sinks", None)
+    sinks: Any = options.pop("sinks", None)
     names = statistic_names(return_stats)
     needed = wanted_bits(names or ())  # merging computes what gradients need
     with torch.no_grad():
-        call = call_of(
+        call = call_of(  # type: ignore[misc]
             q, k, v, causal="top_left", query_offset=sequence_keys - queries, key_offset=key_offset,
             sequence_keys=sequence_keys, **options,
         )  # fmt: skip

@@ -28,7 +28,7 @@ def rows_dimension(q: DTensor) -> int:
 
 
 def on_local_tensors(
-    function: Callable, q: DTensor, k: DTensor, v: DTensor, options: dict[str, Any], way: dict[str, Any]
+    function: Callable, q: DTensor, k: Any, v: Any, options: dict[str, Any], way: dict[str, Any]
 ) -> Any:
     """Calls `function` on the local tensors, and returns its results as DTensors placed like q.
 
@@ -57,12 +57,12 @@ def on_local_tensors(
         strides = [1]
         for extent in reversed(shape[1:]):
             strides.insert(0, strides[0] * extent)
-        return DTensor.from_local(x.contiguous(), mesh, placements, run_check=False, shape=shape, stride=tuple(strides))
+        return DTensor.from_local(x.contiguous(), mesh, placements, run_check=False, shape=shape, stride=tuple(strides))  # type: ignore[arg-type]
 
     if isinstance(result, Tensor):
         return placed(result, (v.shape[3],))
     output, statistics = result
-    return placed(output, (v.shape[3],)), Statistics(*(None if x is None else placed(x, ()) for x in statistics))
+    return placed(output, (v.shape[3],)), Statistics(*(x if x is None else placed(x, ()) for x in statistics))  # type: ignore[arg-type]
 
 
 def _local_rule(rule: str, q: DTensor) -> str:

@@ -34,7 +34,7 @@ def group_name(group: Group) -> str:
             "[isentrope.distributed] group must be a process group, one dimension of a mesh, or None; "
             f"got {shown(group)}"
         )
-    return (dist.group.WORLD if group is None else group).group_name
+    return (dist.group.WORLD if group is None else group).group_name  # type: ignore[union-attr]
 
 
 class Pending:
@@ -92,7 +92,7 @@ def meet(group: ProcessGroup, device: torch.device, phase: str) -> None:
 
 
 def resolved(name: str) -> ProcessGroup:
-    return _resolve_process_group(name)
+    return _resolve_process_group(name)  # type: ignore[arg-type]
 
 
 @torch.library.custom_op("isentrope::exchange", mutates_args=())

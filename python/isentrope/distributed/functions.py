@@ -97,7 +97,7 @@ def attention(
     return output if names is None else (output, statistics)
 
 
-def _checked(q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, options: dict[str, Any]) -> tuple[Call, Masks]:
+def _checked(q: Tensor, k: Tensor, v: Tensor, documents: Tensor | None, options: Any) -> tuple[Call, Masks]:
     """Returns the call of this rank, and its masks in positions of the whole sequence."""
     options = options | {"rule": rule_text(options.get("rule", "standard"), options.get("scale"))}
     options.pop("scale", None)
@@ -123,7 +123,7 @@ def _lists(lists: dict[str, Any], documents: Tensor | None, q: Tensor) -> dict[s
             )
         lists = lists | dict.fromkeys(_DOCUMENTS, documents)
     like = torch.empty(()).expand(q.shape[:1])
-    checked = {}
+    checked: dict[str, Any] = {}
     try:
         for name, x in lists.items():
             if x is not None:

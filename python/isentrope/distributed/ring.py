@@ -11,7 +11,7 @@ other block. Gradients of keys and values return to their owner, who sums them i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -163,7 +163,7 @@ _INPUTS = "".join(f", Tensor? {name}" for name in ("sinks", *_LISTS))
 _SCHEMA = f"Tensor q, Tensor k, Tensor v{_INPUTS}, str configuration, str group"
 
 
-def _masks(c: Configuration, lists: tuple[Tensor | None, ...]) -> Masks:
+def _masks(c: Configuration, lists: Sequence[Tensor | None]) -> Masks:
     return Masks(**dict(zip(_LISTS, lists)), **c.masks)
 
 
@@ -179,7 +179,7 @@ def ring_attention(
     listed = _masks(c, lists)
     masks = listed.on(q.device)
     # Validates with the operator on every rank, also those without rows, before any waits for another.
-    CHECKED.attention(*call_of_segment(c, masks, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), sinks), 0)
+    CHECKED.attention(*call_of_segment(c, masks, _NO_ROWS, *(x[:, :, :0] for x in (q, k, v)), sinks), 0)  # type: ignore[call-arg]
     exchange = KeyExchange(c, listed, resolved(group), k, v, FORWARD)
     wanted = with_needs(c.statistics)
     rows = Rows(q, v.shape[3], wanted)
@@ -245,13 +245,13 @@ def ring_attention_backward(
         del blocks, gradients  # freed now, because the next block may wait long
     under_way.wait()
     add(returned)
-    return (*(total.to(q.dtype) for total in totals), sink_gradient(sinks, output, statistics, d_output))
+    return (*(total.to(q.dtype) for total in totals), sink_gradient(sinks, output, statistics, d_output))  # type: ignore[return-value]
 
 
 @ring_attention_backward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     gradients = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k, v)]
-    return (*gradients, q.new_empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32))
+    return (*gradients, q.new_empty(0 if sinks is None else sinks.shape[0], dtype=torch.float32))  # type: ignore[return-value]
 
 
 def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:

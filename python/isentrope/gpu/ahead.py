@@ -39,4 +39,4 @@ def compile_instead_of_running(target: GPUTarget, chip: plan.Chip) -> None:
 
     driver.set_active(_Driver(target))
     JITFunction.run = compiled
-    plan.chip_of = lambda _: chip
+    plan.chip_of = lambda _: chip  # type: ignore[assignment]

@@ -49,7 +49,7 @@ def keys(types: Iterable[str] = ("bf16",), dims: Iterable[int] = (64, 128), mask
     """Keys of all kernels, in the order that they are tuned; masked: also with a boolean mask."""
     kernels = [*KERNELS, *(f"masked {kernel}" for kernel in KERNELS if masked and kernel != "few rows")]
     return [
-        Key(kernel, *others, results)
+        Key(*(kernel, *others, results))  # type: ignore[arg-type]
         for *others, results in product(types, dims, RESULTS)
         for kernel in (kernels if results != "moments" else ["query gradient"])
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ def _attention_plain(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tens
     return results if bits else results[:1]
 
 
-def _attention(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
+def _attention(steps: Steps, tensors: tuple, numbers: Sequence[Any]) -> tuple[Tensor, ...]:
     *numbers, wanted = numbers
     call = Operands((*tensors, *numbers), steps=steps)
     call.check()
@@ -82,11 +83,11 @@ def _attention_backward_plain(steps: Steps, tensors: tuple, numbers: tuple) -> t
     return backward(call, LSE, output, lse, d_output, None, False, False, False, False)[:3]
 
 
-def _attention_backward(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
+def _attention_backward(steps: Steps, tensors: tuple, numbers: Sequence[Any]) -> tuple[Tensor, ...]:
     *numbers, wanted, wants_bias, wants_lambda, wants_sinks, in_float32 = numbers
     call = Operands((*tensors[:TENSORS], *numbers), steps=steps)
     call.check()
-    return backward(call, wanted, *tensors[TENSORS:], wants_bias, wants_lambda, wants_sinks, in_float32)
+    return backward(*(call, wanted, *tensors[TENSORS:], wants_bias, wants_lambda, wants_sinks, in_float32))
 
 
 def decode(*arguments: Any) -> tuple[Tensor, ...]:
@@ -102,7 +103,7 @@ def decode(*arguments: Any) -> tuple[Tensor, ...]:
     return prepared.run(_decode, (*shared[:TENSORS], table.contiguous(), used.contiguous(), starts), (*shared[TENSORS:], wanted))
 
 
-def _decode(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
+def _decode(steps: Steps, tensors: tuple, numbers: Sequence[Any]) -> tuple[Tensor, ...]:
     (*shared, table, used, starts), (*numbers, wanted) = tensors, numbers
     call = Operands((*shared, *numbers), table, steps, starts)
     sequences = call.batch if starts is None else len(table)

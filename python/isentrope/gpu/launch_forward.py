@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
         return output, statistics, support
     chip = plan.chip_of(call.q.device)
     decisions = call.decisions
-    results = {"WANTED": wanted_of(wanted), "SINK": call.sinks is not None}
+    results: dict[str, Any] = {"WANTED": wanted_of(wanted), "SINK": call.sinks is not None}
     kernel = "few rows" if decisions.packed else "forward"
     shape, options = shape_of(call, kernel, chip, "all" if beside_lse(results["WANTED"]) else "lse")
     measured = results["WANTED"].DISTANCE >= 0 and shape.CHAINED == PAIRS.value and not shape.ONE_LOOP

@@ -51,7 +51,7 @@ def resolve_rows(
     integers = call.empty(batches * (3 * call.queries + 4 * tiles), torch.int32)
     sizes = (batches * call.queries,) * 3 + (batches * 4 * tiles,)
     scales = call.empty((3, batches, heads, call.queries), torch.float32)
-    rows = Rows(batches, heads, *integers.split_with_sizes(sizes), scales)
+    rows = Rows(*(batches, heads, *integers.split_with_sizes(sizes), scales))  # type: ignore[arg-type]
     count = mask is not None and (every or tables is not None and tables.reads_visible)
     visible, position, total = (tables.visible, tables.position, tables.total) if tables else (scales,) * 3
     # With 64 keys at a time, or 4 warps, the addresses of a boolean mask leave too few registers.

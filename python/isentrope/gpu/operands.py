@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, cached_property, lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -47,6 +47,12 @@ class Operands:
     q: Tensor
     k: Tensor
     v: Tensor
+    if TYPE_CHECKING:
+        rule: str
+        compiled_scale: Any
+        compiled_soft_cap: Any
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(
         self, arguments: Sequence[Any], table: Tensor | None = None, steps: Steps | None = None, starts: Tensor | None = None

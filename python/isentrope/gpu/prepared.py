@@ -99,7 +99,7 @@ class _Places:
         self.addresses = len(tensors) + 1
         self.offsets: dict[tuple[int, int], int] = {}
         self.numbers: list[Any] = []
-        self.descriptors: list[tuple[int, list[int], list[int], list[int]]] = []
+        self.descriptors: list[tuple[Any, ...]] = []
 
     def tensor(self, x: Tensor | None) -> int | None:
         """Returns the place of a tensor among those given and allocated separately; None for None."""
@@ -189,7 +189,8 @@ class _Entry:
     __slots__ = ("planned", "prepared")
 
     def __init__(self) -> None:
-        self.planned, self.prepared = 0, None
+        self.planned = 0
+        self.prepared: Prepared | None = None
 
 
 @lru_cache(LIMIT)

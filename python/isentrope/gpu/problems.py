@@ -103,7 +103,7 @@ class Problem:
         rank = _call("input", self._handle, name.encode(), ctypes.byref(data), ctypes.byref(kind), extents)
         if rank == 0:
             return None
-        return _copied(data, _TYPES[kind.value.decode()], list(extents[:rank]))
+        return _copied(data, _TYPES[(kind.value or b"").decode()], list(extents[:rank]))
 
     def upstream(self, name: str, shape: Any, dtype: torch.dtype) -> Tensor:
         data = ctypes.c_void_p()
@@ -112,11 +112,12 @@ class Problem:
 
     def run(self, device: str = "cpu") -> None:
         """Computes all results of the problem through public functions."""
-        q, k, v = (self.tensor(name).to(device) for name in "qkv")
 
-        def other(name: str) -> Tensor | None:
+        def other(name: str) -> Any:
             found = self.tensor(name)
             return None if found is None else found.to(device)
+
+        q, k, v = map(other, "qkv")
 
         soft_cap, dropout_p = (_call("number", self._handle, name) for name in (b"soft_cap", b"dropout_p"))
         masks = Masks(**{name: other(name) if AXES[name] else self.number(name) for name in Masks._fields})

@@ -37,7 +37,8 @@ class Processes:
         self, count: int, work: Callable[[Any], Any], items: Iterable[Any], start: Callable[..., Any], *arguments: Any,
         usable: Callable[[], bool] = always,
     ) -> None:  # fmt: skip
-        self._items, self._answers = collections.deque(items), queue.SimpleQueue()
+        self._items = collections.deque(items)
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._started_with = work, usable, start, arguments
         self._running: dict[threading.Thread, Any] = {}
         self._over = False

@@ -92,11 +92,11 @@ class Inputs(NamedTuple):
         if key.kernel.startswith("masked "):
             mask = torch.rand(sizes.queries, sizes.keys, device=device, generator=generator) < 0.9
             mask = mask.expand(sizes.batch, sizes.heads, sizes.queries, sizes.keys)
-        return cls(*made, mask)
+        return cls(*(*made, mask))  # type: ignore[arg-type]
 
     def to(self, device: Any, dtype: torch.dtype | None = None) -> Inputs:
         floats = (x.to(device, dtype) for x in self[:4])
-        return Inputs(*floats, None if self.attn_mask is None else self.attn_mask.to(device))
+        return Inputs(*(*floats, None if self.attn_mask is None else self.attn_mask.to(device)))  # type: ignore[arg-type]
 
 
 def prepared(key: Key, x: Inputs, operators: Any) -> Callable[[], tuple[Tensor, ...]]:
@@ -249,7 +249,7 @@ class Record:
             timed = [trial for trial in trials if trial.ms is not None]
             if not timed:
                 continue
-            best = min(timed, key=lambda trial: trial.ms)
+            best = min(timed, key=lambda trial: trial.ms or 0.0)
             planned = plan.unmeasured(key, self.chip)
             planned_ms = next((trial.ms for trial in trials if trial.tiles == planned), None)
             found.append(key._asdict() | {"tiles": tile_table.as_json(best.tiles), "ms": best.ms, "planned_ms": planned_ms})

@@ -176,7 +176,7 @@ def check_models_when_built(name: str) -> None:
         warnings.warn(f"[isentrope.hf] {wanted}: it keeps {used!r}", stacklevel=4)
         return used
 
-    PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
+    PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation  # type: ignore[assignment,method-assign]
 
 
 def _fixed_attentions(kind: type) -> list[str]:

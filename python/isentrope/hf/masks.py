@@ -41,7 +41,7 @@ class RowMask(Tensor):
 
     masks: Masks
     _make_dense: Callable[[], Tensor]
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(
@@ -57,13 +57,13 @@ class RowMask(Tensor):
         return self._make_dense().expand(self.shape)
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(cls, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:  # type: ignore[override]
         if function.overloadpacket in _SUMS:
             _refuse_boolean(args)
         args, kwargs = _pytree.tree_map_only(cls, cls.dense, (args, kwargs or {}))
         return function(*args, **kwargs)
 
-    def __repr__(self, *, tensor_contents: None = None) -> str:
+    def __repr__(self, *, tensor_contents: None = None) -> str:  # type: ignore[override]
         return f"RowMask({list(self.shape)}, {self.masks})"
 
 
@@ -178,7 +178,7 @@ def _closure_values(function: Callable) -> dict[str, Any]:
 
 def _parts(function: Callable) -> dict[str, Any] | None:
     """Returns the parts of a mask function by transformers' names; None if one is not known."""
-    code, closure = getattr(function, "__code__", None), None
+    code, closure = getattr(function, "__code__", None), {}
     if code is _CAUSAL:
         return {"causal": True}
     if code is _ALL:

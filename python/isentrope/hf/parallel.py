@@ -159,7 +159,7 @@ def spread(model: nn.Module, group: Group, method: str, layout: str) -> None:
         setattr(module, _CONTEXT, context)
         if getattr(module, "attn_temperature_tuning", False) and not module.use_rope:
             # The module itself would count positions of this rank's rows from 0.
-            module.attn_temperature_tuning = False
+            module.attn_temperature_tuning = False  # type: ignore[assignment]
             setattr(module, _TUNED, True)
     for module in rotaries_by_length(model):
         module.register_forward_pre_hook(context.before_angles, with_kwargs=True)

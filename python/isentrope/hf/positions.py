@@ -90,7 +90,7 @@ def _each_document(
 
     def document(row: int, begin: int, end: int) -> Any:
         part = (slice(row, row + 1), slice(None), slice(begin, end))
-        seen, added = (None if x is None else x[(*part, slice(begin, end))] for x in (mask, bias))
+        seen, added = (None if x is None else x[part + (slice(begin, end),)] for x in (mask, bias))
         place = _without_padding(seen, end - begin)
         return attention(q[part], k[part], v[part], attn_mask=seen, bias=added, **options, **place)
 

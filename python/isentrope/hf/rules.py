@@ -108,7 +108,7 @@ def rule_of_config(config: Any) -> ModelRule:
 
 
 def _indices(layers: Iterable[int]) -> list[int]:
-    chosen = list(layers) if isinstance(layers, Iterable) and not isinstance(layers, Tensor) else [None]
+    chosen: list[Any] = list(layers) if isinstance(layers, Iterable) and not isinstance(layers, Tensor) else [None]
     if not all(isinstance(index, int) for index in chosen):
         raise TypeError(f"[set_rule] layers must be indices, such as [0, 2]; got {shown(layers)}")
     return chosen

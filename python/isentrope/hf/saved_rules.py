@@ -49,7 +49,7 @@ def read(model: PreTrainedModel) -> dict[str, list[int] | None]:
 
 def call_after_loading(restore: Callable[[PreTrainedModel], None]) -> None:
     """Calls restore(model) with every model that from_pretrained returns from now on."""
-    load = PreTrainedModel.from_pretrained.__func__
+    load = PreTrainedModel.from_pretrained.__func__  # type: ignore[attr-defined]
 
     @functools.wraps(load)
     def from_pretrained(cls: type, *args: Any, **kwargs: Any) -> Any:
@@ -58,4 +58,4 @@ def call_after_loading(restore: Callable[[PreTrainedModel], None]) -> None:
         restore(loaded[0] if isinstance(loaded, tuple) else loaded)
         return loaded
 
-    PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+    PreTrainedModel.from_pretrained = classmethod(from_pretrained)  # type: ignore[assignment,method-assign]

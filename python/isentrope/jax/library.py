@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 from collections import namedtuple
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -27,7 +27,13 @@ STATISTICS: tuple[str, ...] = tuple(statistic["name"] for statistic in _LIST)
 NEEDS: dict[str, tuple[str, ...]] = {s["name"]: tuple(s["needs"]) for s in _LIST if s["differentiable"]}
 
 
-class Statistics(namedtuple("Statistics", [{"lambda": "lambda_"}.get(name, name) for name in STATISTICS])):
+if TYPE_CHECKING:
+    from isentrope._core.libraries import Listed as _Named
+else:
+    _Named = namedtuple("Statistics", [{"lambda": "lambda_"}.get(name, name) for name in STATISTICS])
+
+
+class Statistics(_Named):
     """Statistics of every row, each [batch, queries, heads], or None if it was not requested.
 
     `isentrope.Statistics` tells what each is, with its unit and what it is for a row without keys. All are float32, or float64

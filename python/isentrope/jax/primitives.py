@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -29,7 +29,7 @@ from isentrope.jax.spec import Spec, leading, result_avals, without_prefix
 _ONLY_CPU = "[attention] isentrope.jax computes {} on CPUs; got a call for {}: move it with jax.device_put or jax.default_device"
 
 
-def bind(primitive: Primitive, arrays: dict[str, Any], results: Sequence[str], spec: Spec) -> dict[str, Any]:
+def bind(primitive: Primitive, arrays: dict[str, Any], results: Collection[str], spec: Spec) -> dict[str, Any]:
     """Applies a primitive to the named arrays, and returns the named results."""
     spec = spec._replace(names=tuple(arrays), results=tuple(results))
     return dict(zip(results, primitive.bind(*arrays.values(), spec=spec)))

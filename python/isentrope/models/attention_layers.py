@@ -25,15 +25,15 @@ def recognised(module: nn.Module) -> Projections | None:
     if _WITHOUT_LOGITS.search(type(module).__name__):
         return None
     head_dim = next((size for name in _HEAD_SIZES if isinstance(size := getattr(module, name, None), int)), None)
-    children = module._modules
+    children: dict[str, Any] = module._modules
     if "kv_b_proj" in children and hasattr(module, "qk_nope_head_dim"):
         q = children.get("q_b_proj") or children.get("q_proj")
         return q and latent(q, children["kv_b_proj"], module.qk_nope_head_dim, module.qk_rope_head_dim, module.v_head_dim)
     if head_dim is None:
         return None
-    for q, k in _SEPARATE:
-        if children.get(q) is not None and children.get(k) is not None:
-            return separate(children[q], children[k], head_dim)
+    for query, key in _SEPARATE:
+        if children.get(query) is not None and children.get(key) is not None:
+            return separate(children[query], children[key], head_dim)
     return _of_one_layer(module, head_dim)
 
 

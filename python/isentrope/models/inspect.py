@@ -168,7 +168,7 @@ def recorded(function: str, model: nn.Module, tokens: Tensor, wanted: Sequence[s
 
 def _binned(records: Iterable[hf.Record], layers: dict[int, int], edges: list[int]) -> dict[str, Tensor]:
     """Returns the means of one text, float64 [layers, heads, bins], NaN for bins without rows."""
-    by_quantity: dict[str, list[Tensor]] = {name: [None] * len(layers) for name in (*QUANTITIES, "n")}
+    by_quantity: dict[str, list[Tensor]] = {name: [None] * len(layers) for name in (*QUANTITIES, "n")}  # type: ignore[list-item]
     limits = torch.tensor(edges[1:-1])
     for module, s in records:
         s = Statistics(*(None if x is None else x.cpu() for x in s))
@@ -204,8 +204,8 @@ def _padded(tensors: list[Tensor]) -> Tensor:
 
 def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_text: list[dict]) -> Inspection:
     n_of_head = torch.stack([x["n"] for x in by_text]).nanmean(0)
-    n = n_of_head.nanmean((0, 1))
-    filled = [i for i, value in enumerate(n.tolist()) if not math.isnan(value)]
+    n = n_of_head.nanmean((0, 1)).tolist()
+    filled = [i for i, value in enumerate(n) if not math.isnan(value)]
     mean, spread = {}, {}
     for name in QUANTITIES:
         values = torch.stack([x[name] for x in by_text])[..., filled]
@@ -213,7 +213,7 @@ def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_tex
         count = (~values.isnan()).sum(0)
         squares = (values - mean[name]).square().nansum(0)
         spread[name] = torch.where(count > 1, (squares / (count - 1)).sqrt(), torch.nan)
-    n = [n[i].item() for i in filled]
+    n = [n[i] for i in filled]
     received = _padded([x["received"] for x in by_text]).nanmean(0)
     return Inspection(
         model=getattr(model.config, "_name_or_path", "") or type(model).__name__,

@@ -39,7 +39,7 @@ class Maxima:
         self.missed = False
 
     @torch.no_grad()
-    def hear(self, call: Call, max_logit: Tensor, first_head: int | None) -> None:
+    def hear(self, call: Call, max_logit: Any, first_head: int | None) -> None:
         """Updates the maxima. max_logit: [batch, heads, rows]; a DTensor may be sharded by batch or heads.
 
         Raises ValueError for a soft-cap together with a bias, because the largest sum of both tells no logit before the cap.

@@ -171,7 +171,7 @@ def _reading(by_layer: dict[str, Statistics]) -> Reading:
     layers = [_of_heads(statistics) for statistics in by_layer.values()]
     most = max(layer.shape[1] for layer in layers)
     padded = [functional.pad(layer, (0, most - layer.shape[1]), value=torch.nan) for layer in layers]
-    return Reading(*torch.stack(padded, 1), names=tuple(by_layer))
+    return Reading(*torch.stack(padded, 1), names=tuple(by_layer))  # type: ignore[misc]
 
 
 def _of_heads(statistics: Statistics) -> Tensor:
@@ -205,7 +205,7 @@ def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading]
             self._steps: _Steps | None = None
             self._summary: dict[str, float] = {}
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:
+        def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:  # type: ignore[override]
             self.monitor = Monitor(model)
             self._steps = _Steps(self.monitor, every, log)
 

@@ -70,7 +70,7 @@ def gathered(reading: Reading, group: Any = None) -> list[Reading]:
     mine = torch.stack(reading[:4])
     all_ranks = [torch.empty_like(mine) for _ in range(distributed.get_world_size(group))]
     distributed.all_gather(all_ranks, mine, group)
-    return [Reading(*numbers, names=reading.names) for numbers in all_ranks]
+    return [Reading(*numbers, names=reading.names) for numbers in all_ranks]  # type: ignore[misc]
 
 
 def merged(readings: Sequence[Reading]) -> Reading:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +76,7 @@ class Part:
             tensor.mul_(_on_device_of(factors.view(shape), tensor))
 
 
-def _on_device_of(factors: Tensor, like: Tensor) -> Tensor:
+def _on_device_of(factors: Tensor, like: Any) -> Tensor:
     """Returns the factors on the device of `like`, replicated if it is a DTensor, so that scaling needs no communication."""
     factors = factors.to(like.device)
     if not hasattr(like, "placements"):
@@ -106,7 +107,7 @@ class Projections:
     def first_head(self, heads: int) -> int:
         """Index of this rank's first head, from its shard of the query weight; calls have `heads` heads."""
         index, shards = 0, 1
-        weight = self.weight
+        weight: Any = self.weight
         for dimension, placement in enumerate(getattr(weight, "placements", ())):
             if placement.is_shard(self.parts[0].axis):
                 size = weight.device_mesh.size(dimension)

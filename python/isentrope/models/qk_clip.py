@@ -262,7 +262,7 @@ def callback(tau: float = 100.0, **options: Any) -> Any:
     class QKClipCallback(TrainerCallback):
         clip: QKClip | None = None
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:
+        def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:  # type: ignore[override]
             if self.clip is not None:
                 self.clip.remove()  # a training that ended with an error left it
             self.clip = QKClip(model, tau, **options)

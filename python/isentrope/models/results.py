@@ -35,8 +35,8 @@ class Results:
                 raise ValueError(f"[Results] {path} must be of this model, text and settings; {_difference(saved, settings)}")
             # The last line is empty, or was being written when the run was stopped.
             for number, line in enumerate(rest[:-1], 2):
-                method, passage, first, nll = _parse_passage(path, number, line)
-                self._losses[method, passage] = first, nll
+                method, passage, begin, nll = _parse_passage(path, number, line)
+                self._losses[method, passage] = begin, nll
         path.parent.mkdir(parents=True, exist_ok=True)
         self._write()
 
@@ -88,7 +88,7 @@ def _parse_passage(path: Path, number: int, line: str) -> tuple[str, int, int, l
     match _parse(path, number, line):
         case {"method": str(method), "passage": int(passage), "nll": [*nll], **rest}:
             # In older files the losses begin with the passage, without a key for it.
-            first = rest.get("first", 0)
+            first: Any = rest.get("first", 0)
             if is_integer(first) and first >= 0 and all(isinstance(x, float) and math.isfinite(x) for x in nll):
                 return method, passage, first, nll
     raise ValueError(f"[Results] line {number} of {path} must have method, passage, first and nll; got {line[:60]!r}")

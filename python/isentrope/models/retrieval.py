@@ -104,4 +104,4 @@ def _checked_answers(questions: Prompt) -> list[slice]:
             raise ValueError(f"[retrieval] answers must lie within the {count - 1} losses of {count} tokens; got {shown(answer)}")
     if not answers:
         raise ValueError("[retrieval] there must be answers; got none")
-    return answers
+    return list(answers)

@@ -49,7 +49,7 @@ class FlashOperators:
             _fail("num_splits must be None, since the kernels split keys by the size of the call", num_splits)
         if q.shape[-1] != v.shape[-1]:
             _fail(f"value must have the {q.shape[-1]} columns of query", v.shape[-1])
-        options = {"is_causal": is_causal, "scale": scale, "window": (window_size_left, window_size_right)}
+        options: dict[str, Any] = {"is_causal": is_causal, "scale": scale, "window": (window_size_left, window_size_right)}
         seed = drawn_seed(q) if dropout_p > 0 else None
         if seqused_k is None and block_table is None:
             call = self._call(q, k, v, cum_q, cum_k, **options, dropout_p=dropout_p, seed=seed)
@@ -85,9 +85,10 @@ class FlashOperators:
         return_debug_mask: bool = False, *, scale: float | None = None,
     ) -> tuple[Any, ...]:  # fmt: skip
         """Takes and returns [batch, heads, rows, dim], as `scaled_dot_product_attention` does."""
-        passed, longest = (x.transpose(1, 2) for x in (q, k, v)), (q.shape[2], k.shape[2])
+        passed: list[Any] = [x.transpose(1, 2) for x in (q, k, v)]
+        longest = q.shape[2], k.shape[2]
         output, lse, *rest = self._forward(
-            *passed, None, None, *longest, dropout_p, is_causal, return_debug_mask, scale=scale
+            *[*passed, None, None, *longest, dropout_p, is_causal, return_debug_mask], scale=scale
         )
         return output.transpose(1, 2), lse, None, None, *longest, *rest
 
@@ -96,7 +97,7 @@ class FlashOperators:
         *rest: Any, scale: float | None = None,
     ) -> tuple[Tensor, ...]:  # fmt: skip
         passed = (x.transpose(1, 2) for x in (grad_out, q, k, v, out))
-        return tuple(x.transpose(1, 2) for x in self._backward(*passed, lse, None, None, *rest, scale=scale))
+        return tuple(x.transpose(1, 2) for x in self._backward(*(*passed, lse, None, None, *rest), scale=scale))
 
     def _call(
         self, q: Tensor, k: Tensor, v: Tensor, cum_q: Tensor | None, cum_k: Tensor | None, is_causal: bool,
