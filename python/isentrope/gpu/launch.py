@@ -16,7 +16,7 @@ from isentrope.gpu.arguments import slice_of
 from isentrope.gpu.launch_backward import backward
 from isentrope.gpu.launch_forward import forward
 from isentrope.gpu.launch_rows import resolve_rows
-from isentrope.gpu.operands import Operands
+from isentrope.gpu.operands import Operands, pages_of
 from isentrope.gpu.prepared import Steps
 from isentrope.statistics import with_needs
 
@@ -93,27 +93,14 @@ def _attention_backward(steps: Steps, tensors: tuple, numbers: Sequence[Any]) ->
 def decode(*arguments: Any) -> tuple[Tensor, ...]:
     """Implements isentrope::decode."""
     *shared, table, used, starts, wanted = arguments
-    for name, tensor, rank in (("block_table", table, 2), ("seqused_k", used, 1), ("cu_seq_q", starts, 1)):
-        if tensor is not None and tensor.dim() != rank:
-            raise ValueError(f"[attention] {name} must have {rank} dimensions; got {tensor.dim()}")
-    if table.dtype != torch.int32:
-        # A larger number is invalid too, and must not wrap around to a valid page.
-        table = table.clamp(-1, torch.iinfo(torch.int32).max).int()
-    starts = None if starts is None else starts.contiguous()
-    return prepared.run(_decode, (*shared[:TENSORS], table.contiguous(), used.contiguous(), starts), (*shared[TENSORS:], wanted))
+    return prepared.run(_decode, (*shared[:TENSORS], *pages_of(table, used, starts)), (*shared[TENSORS:], wanted))
 
 
 def _decode(steps: Steps, tensors: tuple, numbers: Sequence[Any]) -> tuple[Tensor, ...]:
     (*shared, table, used, starts), (*numbers, wanted) = tensors, numbers
-    call = Operands((*shared, *numbers), table, steps, starts)
-    sequences = call.batch if starts is None else len(table)
-    if len(used) != sequences or len(table) != sequences:
-        raise ValueError(
-            f"[attention] block_table and seqused_k must have a row for each of the {sequences} sequences; got "
-            f"{len(table)} and {len(used)}"
-        )
+    call = Operands((*shared, *numbers), table, steps, starts, used)
     call.check()
-    return forward(call, wanted, used)
+    return forward(call, wanted)
 
 
 def row_lengths(*arguments: Any) -> Tensor:

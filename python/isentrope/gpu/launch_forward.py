@@ -20,8 +20,8 @@ from isentrope.gpu.operands import Operands
 from isentrope.gpu.shapes import descriptors, shape_of
 
 
-def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns output, statistics and support of checked operands. used [batch]: keys of each sequence of a cache."""
+def forward(call: Operands, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns output, statistics and support of checked operands."""
     output, statistics, support = call.steps.allocate(*results_of(call.q, call.value_dim, wanted))
     if output.numel() == 0:
         return output, statistics, support
@@ -37,7 +37,7 @@ def forward(call: Operands, wanted: int, used: Tensor | None = None) -> tuple[Te
         blocks = decisions.lanes * (decisions.length // shape.ROWS + call.sequences)
     splits = plan.shares_of(chip, blocks, call.keys, shape.KEYS, shape.OCCUPANCY)
     place = slice_of("lambda_", wanted)
-    rows = resolve_rows(call, shape.ROWS, used, to_lambda=statistics[place] if place >= 0 else None)
+    rows = resolve_rows(call, shape.ROWS, to_lambda=statistics[place] if place >= 0 else None)
     states = sums = rows.scales
     checked = decisions.moments_checked if results["WANTED"].MOMENTS > 0 else decisions.rows_differ
     wrong = call.empty(splits * blocks, torch.int32) if checked else None

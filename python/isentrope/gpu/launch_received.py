@@ -1,4 +1,4 @@
-"""The weight that keys receive: from arguments to launches."""
+"""Statistics of keys, from arguments to launches: the weight that each receives, and weights of chosen keys."""
 
 from __future__ import annotations
 
@@ -9,41 +9,100 @@ from torch import Tensor
 
 from isentrope._core.call import TENSORS, Call
 from isentrope._core.library import LSE
-from isentrope.gpu import prepared
-from isentrope.gpu.arguments import dropout
+from isentrope.gpu import plan, prepared
+from isentrope.gpu.arguments import dropout, some, strides, wanted_of
 from isentrope.gpu.kernels.received import received_kernel
+from isentrope.gpu.kernels.softmax import LOG2E
+from isentrope.gpu.kernels.weights_at import weights_at_kernel
 from isentrope.gpu.launch_backward import Pass
-from isentrope.gpu.operands import Operands
+from isentrope.gpu.launch_rows import resolve_rows
+from isentrope.gpu.operands import Operands, pages_of
 from isentrope.gpu.prepared import Steps
+from isentrope.gpu.shapes import shape_of
+
+
+def _run(plan_of: Any, shared: Any, table: Tensor | None, used: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    pages = (None, None) if table is None else pages_of(table, used)[:2]
+    # Values of one column, which nothing reads; dropout does not count.
+    call = Call(*shared)
+    call = call._replace(v=call.k[..., :1], dropout_p=0.0)
+    return prepared.run(plan_of, (*call[:TENSORS], *pages, *tensors), call[TENSORS:])
+
+
+def _checked(steps: Steps, tensors: tuple, numbers: tuple, table: Tensor | None, used: Tensor | None) -> Operands:
+    call = Operands((*tensors, *numbers), table, steps, used=used)
+    call.check()
+    return call
+
+
+def _page(call: Operands) -> int:
+    return 0 if call.table is None else call.k.shape[2]
 
 
 def received(*arguments: Any) -> Tensor:
     """Implements isentrope::received."""
     *shared, lse, weights = arguments
-    call = Call(*shared)
-    # Values of one column, which nothing reads, and outputs of 0; dropout does not count.
-    call = call._replace(v=call.k[..., :1], dropout_p=0.0)
+    return received_paged(*shared, lse, weights, None, None, None)
+
+
+def received_paged(*arguments: Any) -> Tensor:
+    """Implements isentrope::received_paged."""
+    *shared, lse, weights, _, table, used = arguments
     column = torch.ones_like(lse) if weights is None else weights.contiguous()
-    output = call.q.new_zeros(()).expand(*call.q.shape[:3], 1)
-    tensors = *call[:TENSORS], output, lse.contiguous().unsqueeze(0), column.contiguous().unsqueeze(-1)
-    (result,) = prepared.run(_received, tensors, call[TENSORS:])
-    return result
+    q = shared[0]
+    output = q.new_zeros(()).expand(*q.shape[:3], 1)
+    return _run(_received, shared, table, used, output, lse.contiguous().unsqueeze(0), column.contiguous().unsqueeze(-1))[0]
 
 
 def _received(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
-    *shared, output, statistics, column = tensors
-    call = Operands((*shared, *numbers), steps=steps)
-    call.check()
+    *shared, table, used, output, statistics, column = tensors
+    call = _checked(steps, shared, numbers, table, used)
     (result,) = steps.allocate(torch.empty((call.batch, call.heads, call.keys), dtype=torch.float32, device=call.q.device))
     if min(*call.rows, call.keys) == 0:
         steps.do(Tensor.zero_, result)
         return (result,)
     own = Pass(call, LSE, output, statistics, column, None)
     spans = own.key_spans()
-    constants = {"SHAPE": own.by_key, "GIVEN": own.given, **own.key_options}
+    constants = {"SHAPE": own.by_key, "GIVEN": own.given, "PAGE": _page(call), **own.key_options}
     steps.launch(received_kernel, (spans.shape[1] * call.batch * call.heads, 1, 1), (
-        call.q, call.k, column, own.terms, result, spans, own.mask, own.bias,
+        call.q, call.k, column, own.terms, result, spans, own.mask, own.bias, some(table, spans), some(used, spans),
         *call.q.stride(), *call.k.stride(), *column.stride(), *own.masks,
-        call.heads, call.kv_heads, call.queries, call.keys, call.dim, own.rows.batches, own.others[0], *dropout(call),
+        call.heads, call.kv_heads, call.queries, call.keys, call.dim, 0 if table is None else table.stride(0), own.rows.batches,
+        own.others[0], *dropout(call),
     ), constants)  # fmt: skip
     return (result,)
+
+
+def weights_at(*arguments: Any) -> tuple[Tensor, ...]:
+    """Implements isentrope::weights_at."""
+    return weights_at_paged(*arguments, None, None, None)
+
+
+def weights_at_paged(*arguments: Any) -> tuple[Tensor, ...]:
+    """Implements isentrope::weights_at_paged."""
+    *shared, lse, keys, _, table, used = arguments
+    return _run(_weights_at, shared, table, used, lse.contiguous(), keys.contiguous())
+
+
+def _weights_at(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
+    *shared, table, used, lse, keys = tensors
+    call = _checked(steps, shared, numbers, table, used)
+    results = steps.allocate(*(torch.empty(keys.shape, dtype=torch.float32, device=call.q.device) for _ in range(3)))
+    if min(*keys.shape, call.keys) == 0:
+        for result in results:
+            steps.do(Tensor.zero_, result)
+        return results
+    shape, options = shape_of(call, "few rows", plan.chip_of(call.q.device), "lse")
+    rows = resolve_rows(call, shape.ROWS)
+    constants = {
+        "SHAPE": shape._replace(ROWS=1, KEYS=16), "WANTED": wanted_of(LSE), "SINK": call.sinks is not None, "PAGE": _page(call),
+        **options, "num_warps": 1,
+    }  # fmt: skip
+    steps.launch(weights_at_kernel, (call.batch * call.heads * call.queries, 1, 1), (
+        call.q, call.k, lse, keys, *results, rows.begins, rows.ends, rows.own_keys, rows.scales, some(call.sinks, lse),
+        some(call.attn_mask, rows.begins), some(call.bias, rows.scales), some(table, rows.begins),
+        *call.q.stride(), *call.k.stride(), *strides(call.attn_mask), *strides(call.bias),
+        call.heads, call.kv_heads, call.queries, call.keys, call.dim, keys.shape[3], 0 if table is None else table.stride(0),
+        rows.batches, rows.heads, call.soft_cap * LOG2E.value, *dropout(call),
+    ), constants)  # fmt: skip
+    return results

@@ -36,14 +36,12 @@ class Rows(NamedTuple):
     scales: Tensor
 
 
-def resolve_rows(
-    call: Operands, tile: int, used: Tensor | None = None, lengths: Tensor | None = None, to_lambda: Tensor | None = None
-) -> Rows:
+def resolve_rows(call: Operands, tile: int, lengths: Tensor | None = None, to_lambda: Tensor | None = None) -> Rows:
     """Launches rows_kernel, and returns its results. to_lambda [batch, heads, queries]: receives the statistic lambda, so
     each row of it is resolved."""
     mask, lambda_ = call.attn_mask, call.lambda_
     every = to_lambda is not None or lengths is not None
-    by_batch = call.decisions.by_batch or used is not None or every
+    by_batch = call.decisions.by_batch or call.used is not None or every
     tables = RuleTables(call) if lambda_ is None else None
     by_head = call.decisions.by_head or tables is not None and tables.heads > 1 or every
     batches, heads = call.batch if by_batch else 1, call.heads if by_head else 1
@@ -57,7 +55,7 @@ def resolve_rows(
     # With 64 keys at a time, or 4 warps, the addresses of a boolean mask leave too few registers.
     constants = {flag: getattr(call.masks, name) is not None for name, flag in MASK_LISTS.items()} | {
         "LAMBDA": lambda_ is not None, "TO_LAMBDA": to_lambda is not None, "COUNT": count, "POSITION": tables is not None and position.shape[-1] > 0,
-        "TOTAL": tables is not None and total.shape[-1] > 0, "LENGTHS": lengths is not None, "USED": used is not None,
+        "TOTAL": tables is not None and total.shape[-1] > 0, "LENGTHS": lengths is not None, "USED": call.used is not None,
         "ROWS": tile, "KEYS": 32, "num_warps": 8 if count else 4, **FUSED,
     }  # fmt: skip
     call.steps.launch(rows_kernel, (tiles * batches * heads, 1, 1), (
@@ -65,7 +63,7 @@ def resolve_rows(
         some(lambda_, scales), *strides(lambda_, 3),
         some(mask, integers), *strides(mask),
         call.sequences if call.cu_seqlens_q is None else len(call.cu_seqlens_q) - 1,
-        some(used, integers), call.starts, visible, visible.shape[-1], position, tables.position_first if tables else 0, position.shape[-1],
+        some(call.used, integers), call.starts, visible, visible.shape[-1], position, tables.position_first if tables else 0, position.shape[-1],
         total, total.shape[-1], tables.heads if tables else 1,
         batches, heads, call.queries, call.keys, *_mask_arguments(call.masks, integers),
     ), constants)  # fmt: skip

@@ -55,10 +55,11 @@ class Operands:
         def __getattr__(self, name: str) -> Any: ...
 
     def __init__(
-        self, arguments: Sequence[Any], table: Tensor | None = None, steps: Steps | None = None, starts: Tensor | None = None
-    ) -> None:
-        """table, starts: page table and beginnings of packed queries, of a paged cache."""
-        self.steps, self.starts = steps or Steps(), starts
+        self, arguments: Sequence[Any], table: Tensor | None = None, steps: Steps | None = None, starts: Tensor | None = None,
+        used: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """table, starts, used: page table, beginnings of packed queries, and keys of each sequence, of a paged cache."""
+        self.steps, self.starts, self.used = steps or Steps(), starts, used
         self.__dict__.update(zip(_NAMES, arguments, strict=True))
         for name in _LISTS:
             # Another rank is refused by the check, and its copy might not fit in memory.
@@ -98,6 +99,12 @@ class Operands:
         """Raises the CPU operator's errors, except for contents of tensors, because reading them would stall the
         device. Invalid documents are clamped to valid ranges instead; an invalid page number reads outside the
         cache."""
+        sequences = self.batch if self.starts is None else self.sequences
+        if self.used is not None and not len(self.used) == len(self.table) == sequences:
+            raise ValueError(
+                f"[attention] block_table and seqused_k must have a row for each of the {sequences} sequences; got "
+                f"{len(self.table)} and {len(self.used)}"
+            )
         device, like = self.q.device, []
         for name, x in zip(_NAMES, _arguments(self)):
             if isinstance(x, Tensor):
@@ -108,6 +115,17 @@ class Operands:
         _validate(tuple(like), None if self.table is None else tuple(self.table.shape), self.starts is not None and len(self.starts))
         if self.queries >= 1 << 31 or self.keys >= 1 << 31:
             raise ValueError(f"[attention] queries and keys must be below 2^31 on this device; got {self.queries} and {self.keys}")
+
+
+def pages_of(table: Tensor, used: Tensor, starts: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Returns the page table, the keys of each sequence and the beginnings of packed queries in the kernels' form."""
+    for name, tensor, rank in (("block_table", table, 2), ("seqused_k", used, 1), ("cu_seq_q", starts, 1)):
+        if tensor is not None and tensor.dim() != rank:
+            raise ValueError(f"[attention] {name} must have {rank} dimensions; got {tensor.dim()}")
+    if table.dtype != torch.int32:
+        # A larger number is invalid too, and must not wrap around to a valid page.
+        table = table.clamp(-1, torch.iinfo(torch.int32).max).int()
+    return table.contiguous(), used.contiguous(), None if starts is None else starts.contiguous()
 
 
 @cache

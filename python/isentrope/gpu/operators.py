@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isentrope.gpu import launch, launch_write
-from isentrope.gpu.launch_received import received
+from isentrope.gpu import launch, launch_received, launch_write
 
 
 def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,9 +33,9 @@ _IMPLEMENTATIONS = {
     "attention_backward": on_its_device(launch.attention_backward),
     "attention_backward.plain": on_its_device(launch.attention_backward_plain),
     "decode": on_its_device(launch.decode),
-    "received": on_its_device(received),
     "row_lengths": on_its_device(launch.row_lengths),
     "write_cache": on_its_device(launch_write.write_cache),
+    **{name: on_its_device(getattr(launch_received, name)) for name in ("received", "received_paged", "weights_at", "weights_at_paged")},
 }
 # Kept alive, because their registrations end with them.
 _LIBRARIES: list[torch.library.Library] = []

@@ -32,8 +32,24 @@ def test_keys_receive_what_they_do_on_the_cpu(name, dtype):
     with by_the_cpu():
         lse = isentrope.attention(q, k, k, return_stats=("lse",), **options)[1].lse
         want = isentrope.received(q, k, lse, weights=weights, **options)
+        chosen = torch.randint(-2, 52, (2, 4, 33, 19))
+        want_at = isentrope.weights_at(q, k, lse, chosen, **options)
     got = isentrope.received(q, k, lse, weights=weights, **options)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(isentrope.weights_at(q, k, lse, chosen, **options), want_at, rtol=1e-5, atol=1e-6)
+
+
+def test_pages_of_a_cache_are_read_as_keys():
+    """Pages behind a sequence's last key are not read."""
+    torch.manual_seed(0)
+    q, cache = torch.randn(2, 4, 5, 16), torch.randn(9, 2, 8, 16)
+    cache[7] = torch.nan
+    of_cache = {"block_table": torch.tensor([[3, 0, 5], [8, 1, 7]]), "seqused_k": torch.tensor([21, 13])}
+    with by_the_cpu():
+        lse = isentrope.decode(q, cache, cache, *of_cache.values(), return_stats=("lse",))[1].lse
+        want = isentrope.received(q, cache, lse, **of_cache)
+    torch.testing.assert_close(isentrope.received(q, cache, lse, **of_cache), want)
+    torch.testing.assert_close(isentrope.weights_at(q, cache, lse, torch.arange(24), **of_cache).sum(2), want)
 
 
 def test_nan_reaches_the_keys_of_its_row_alone():
@@ -54,7 +70,8 @@ def test_gradients_agree_with_the_cpu():
 
     def gradients():
         lse = isentrope.attention(q, k, k, return_stats=("lse",), causal=True)[1].lse
-        return torch.autograd.grad(isentrope.received(q, k, lse, causal=True).square().sum(), (q, k))
+        of_previous = isentrope.weights_at(q, k, lse, torch.arange(-1, 32)[:, None], causal=True)
+        return torch.autograd.grad(isentrope.received(q, k, lse, causal=True).square().sum() + of_previous.square().sum(), (q, k))
 
     with by_the_cpu():
         want = gradients()

@@ -191,6 +191,15 @@ def cache_of_block(
 
 
 @triton.jit
+def offsets_of_keys(key, matrix, to_page, table, PAGE: tl.constexpr):
+    """Returns the offsets of keys, contiguous or in the pages of PAGE keys that a sequence's row of the table names."""
+    if PAGE > 0:
+        return tl.load(table + key // PAGE).to(tl.int64) * to_page + offset(key % PAGE) * matrix.to_row
+    else:
+        return offset(key) * matrix.to_row
+
+
+@triton.jit
 def load_keys(matrix, to_page, tiles, first, inside, cache, KEYS: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr,
               EVEN: tl.constexpr, PAGE: tl.constexpr, STAND_IN: tl.constexpr, DESCRIPTORS: tl.constexpr):  # fmt: skip
     """Loads a tile of keys or values, contiguous or in pages of PAGE keys.
@@ -204,10 +213,7 @@ def load_keys(matrix, to_page, tiles, first, inside, cache, KEYS: tl.constexpr, 
         return tl.reshape(tiles.load([outer, cache.kv_head, row, 0]), [KEYS, COLUMNS])
     elif STAND_IN or PAGE > 0:
         key = tl.minimum(tl.maximum(first + tl.arange(0, KEYS), cache.start), cache.stop - 1)
-        if PAGE > 0:
-            offsets = tl.load(cache.table + key // PAGE).to(tl.int64) * to_page + offset(key % PAGE) * matrix.to_row
-        else:
-            offsets = offset(key) * matrix.to_row
+        offsets = offsets_of_keys(key, matrix, to_page, cache.table, PAGE)
         return load_rows(matrix, offsets, inside, COLUMNS, MASKED and not STAND_IN, EVEN)
     else:
         return load_tile(advance(matrix, first), inside, KEYS, COLUMNS, MASKED, EVEN)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.block import Strides
+from isentrope.gpu.kernels.block import offsets_of_keys
 from isentrope.gpu.kernels.gradient_tile import block_sees, load_query_block, memory_of, tile_weights
-from isentrope.gpu.kernels.key_gradient import load_of_head
 from isentrope.gpu.kernels.span import count_of, load_span, program, tile_at
-from isentrope.gpu.kernels.tile import F16_FACTOR, dot, zeros
+from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, load_rows, zeros
 
 
 @triton.jit
@@ -29,17 +28,18 @@ def received_from(
     return tl.sum(tl.where(counted, weights.p * of_row[None, :], 0.0), 1)
 
 
-@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "span_batches", "least", "query_offset", "key_offset"])
+@triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "stride_table", "span_batches", "least", "query_offset", "key_offset"])  # fmt: skip
 def received_kernel(
-    q, k, row_weights, terms, received, spans, attn_mask, bias,
+    q, k, row_weights, terms, received, spans, attn_mask, bias, table, used,
     stride_qb, stride_qh, stride_qn, stride_qd, stride_kb, stride_kh, stride_kn, stride_kd,
     stride_gb, stride_gh, stride_gn, stride_gd,
     stride_mb, stride_mh, stride_mq, stride_mk, stride_bb, stride_bh, stride_bq, stride_bk,
-    heads, kv_heads, queries, keys, dim, span_batches, cap,
+    heads, kv_heads, queries, keys, dim, stride_table, span_batches, cap,
     seed, least, kept_factor, query_offset, key_offset,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, PAGE: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch x query head x tile of keys): stores received f32 [batch, heads, keys].
+    """Program (batch x query head x tile of keys): stores received f32 [batch, heads, keys]. used: keys of each sequence of a
+    cache in pages of PAGE keys.
 
     row_weights [batch, heads, queries, 1] are loaded as upstream gradients of one column are."""
     tile, lane, _ = program(tl.cdiv(keys, SHAPE.KEYS))
@@ -47,8 +47,16 @@ def received_kernel(
     key = first_key + tl.arange(0, SHAPE.KEYS)
     inside = key < keys
     batch, head = (lane // heads).to(tl.int64), lane % heads
-    to_k = Strides(stride_kb, stride_kh, stride_kn, stride_kd)
-    k_tile = load_of_head(k, to_k, dim, batch, head // (heads // kv_heads), key.to(tl.int64), inside, SHAPE.DIM, SHAPE.EVEN)
+    k += (head // (heads // kv_heads)).to(tl.int64) * stride_kh
+    there = inside
+    if PAGE > 0:
+        table += batch * stride_table
+        there = key < tl.minimum(tl.load(used + batch), keys)
+    else:
+        k += batch * stride_kb
+    k_rows = Matrix(k, stride_kn, stride_kd, dim)
+    offsets = offsets_of_keys(tl.where(there, key, 0), k_rows, stride_kb, table, PAGE)
+    k_tile = load_rows(k_rows, offsets, there, SHAPE.DIM, True, SHAPE.EVEN)
     memory = memory_of(
         batch, q, row_weights, terms, attn_mask, bias,
         stride_qb, stride_qh, stride_qn, stride_qd, stride_gb, stride_gh, stride_gn, stride_gd,
