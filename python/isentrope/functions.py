@@ -262,7 +262,7 @@ def _masks_by_key(cache: Cache, options: dict[str, Any]) -> dict[str, Tensor]:
     if not given:
         return {}
     keys = cache.q.new_empty(()).expand(1, 1, cache.pages().shape[1] * cache.k.shape[2], 1)
-    return {name: CHECKS[name](name, value, cache.q, keys) for name, value in given.items()}
+    return {name: CHECKS[name](name, value, cache.q, keys) for name, value in given.items()}  # type: ignore[misc]
 
 
 def _over_cache(function: str, cache: Cache, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
