@@ -14,6 +14,7 @@
 #include "bindings/torch/threads.h"
 #include "isentrope/quantize.h"
 #include "isentrope/write_cache.h"
+#include "src/call/checks.h"
 #include "src/call/scale_table.h"
 #include "src/call/validate.h"
 
@@ -123,7 +124,7 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
     return attention_backward_in_float64(call, wanted, d_output, d_shared, wants, stack);
   }
   const AttentionInput in = call.input();
-  GradientResults results(call, wants, in_float32 ? dtype_of_numbers<float>() : call.q.dtype());
+  GradientResults results(call, wants, in_float32);
   const Rows rows{in.q.extents[0], in.q.extents[1], in.q.extents[2]};
   isentrope::attention_backward(
       in, call.options(),
@@ -248,6 +249,8 @@ void check_call(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const CallArguments call(from);
   const TorchTensor block_table = from.optional_tensor(), starts = from.optional_tensor();
   AttentionInput in = call.input();
+  // They read no f32 q over 16-bit keys.
+  Checks("attention").type("k", in.k.type, in.q.type, "q is");
   if (block_table) {
     in.pages.block_table = view_of<std::int32_t, 2>("block_table", block_table);
     in.pages.keys = keys_of_table(in);

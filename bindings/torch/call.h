@@ -36,7 +36,7 @@ class CallArguments {
   TorchTensor compiled_scale_, compiled_soft_cap_;
 };
 
-// Returns views of q, k and v, which must have one type.
+// Returns views of q, k and v.
 [[nodiscard]] AttentionInput input_of(const TorchTensor& q, const TorchTensor& k,
                                       const TorchTensor& v);
 

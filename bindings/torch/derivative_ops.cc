@@ -94,7 +94,7 @@ void attention_second_order(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const auto views = [&](const char* name, const TorchTensor& tensor) {
     return statistic_views(name, tensor, wanted, rows_of(in));
   };
-  GradientResults results(call, wants, call.q.dtype());
+  GradientResults results(call, wants);
   isentrope::attention_second_order(
       in, call.options(),
       {.output = number_view("output", output),

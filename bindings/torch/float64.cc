@@ -106,7 +106,7 @@ reference::GradientInput upstream_of(const CallArguments& call, std::int64_t wan
 
 void put(const reference::Gradients& from, const CallArguments& call,
          const std::array<bool, 3>& wants, StableIValue* stack) {
-  GradientResults results(call, wants, call.q.dtype());
+  GradientResults results(call, wants);
   copy(from.dq, written(results.tensors[0]));
   copy(from.dk, written(results.tensors[1]));
   copy(from.dv, written(results.tensors[2]));

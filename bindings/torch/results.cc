@@ -51,12 +51,16 @@ ConstRowStatistics statistic_views(const char* name, const TorchTensor& tensor, 
 }
 
 GradientResults::GradientResults(const CallArguments& call, const std::array<bool, 3>& wants,
-                                 std::int32_t dtype) {
+                                 bool in_float32) {
   const Rows rows{call.q.size(0), call.q.size(1), call.q.size(2)};
   const std::int64_t keys = call.k.size(2);
-  tensors[0] = empty_laid_out_as(call.q, rows[2], call.q.size(3), dtype);
-  tensors[1] = empty_laid_out_as(call.k, keys, call.k.size(3), dtype);
-  tensors[2] = empty_laid_out_as(call.v, call.v.size(2), call.v.size(3), dtype);
+  const auto like = [&](const TorchTensor& tensor) {
+    return empty_laid_out_as(tensor, tensor.size(2), tensor.size(3),
+                             in_float32 ? dtype_of_numbers<float>() : tensor.dtype());
+  };
+  tensors[0] = like(call.q);
+  tensors[1] = like(call.k);
+  tensors[2] = like(call.v);
   const auto optional = [&](std::size_t at, bool want, const auto& sizes, auto& view) {
     if (is_float64(call.q)) {
       optional_result<double>(tensors[at], want, sizes);

@@ -124,9 +124,11 @@ struct Results {
   TorchTensor output, shared, support;
 };
 
-// Gradients of a call: dq, dk, dv, and d_bias, d_lambda and d_sinks if requested, which are float.
+// Gradients of a call: dq, dk, dv, in the types of q, k and v or in f32, and d_bias, d_lambda and
+// d_sinks if requested, which are float.
 struct GradientResults {
-  GradientResults(const CallArguments& call, const std::array<bool, 3>& wants, std::int32_t dtype);
+  GradientResults(const CallArguments& call, const std::array<bool, 3>& wants,
+                  bool in_float32 = false);
 
   [[nodiscard]] AttentionGradients views() const { return views_; }
   void put(StableIValue* stack);

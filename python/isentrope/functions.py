@@ -53,6 +53,7 @@ def attention(
     Shapes and types:
         q: [batch, heads, queries, dim], k: [batch, kv_heads, keys, dim], v: [batch, kv_heads, keys, value_dim],
             all float32, bfloat16 or float16, with any strides, or float64 on the CPU, which is slow and for tests.
+            On the CPU a float32 q also reads bfloat16 or float16 k and v.
             kv_heads divides heads: query head h reads key head h // (heads / kv_heads). Or all jagged
             (`layout=torch.jagged`), with the options of `varlen_attention`: the results are jagged too.
         rule: lambda(n, dim), a `ScaleRule` or its text. n counts the keys that the masks let a row see.

@@ -115,11 +115,8 @@ def gradient_results(
     def optional(want: bool, *shape: Any) -> Tensor:
         return q.new_empty(shape if want else (0,), dtype=_of_statistics(q))
 
-    dtype = _of_statistics(q) if in_float32 else q.dtype
     return (
-        _laid_out_as(q, q.shape[2], q.shape[3], dtype),
-        _laid_out_as(k, k.shape[2], k.shape[3], dtype),
-        _laid_out_as(v, v.shape[2], v.shape[3], dtype),
+        *(_laid_out_as(x, x.shape[2], x.shape[3], _of_statistics(q) if in_float32 else x.dtype) for x in (q, k, v)),
         optional(wants_bias, *q.shape[:3], k.shape[2]),
         optional(wants_lambda, *q.shape[:3]),
         optional(wants_sinks, q.shape[1]),

@@ -284,3 +284,19 @@ def test_ssmax_module_is_the_rule():
 def test_gradients_in_float32_are_those_before_rounding(dtype):
     q, k, v = (x.to(dtype) for x in tensors())
     in_float32.are_those_before_rounding(q, k, v)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_float32_queries_read_16_bit_keys(dtype):
+    """Products of bf16 round q and the weights at 2^-9."""
+    q, k, v = tensors()
+    inputs = [x.requires_grad_() for x in (q, k.to(dtype), v.to(dtype))]
+    wide = [x.detach().float().requires_grad_() for x in inputs]
+    output, expected = (isentrope.attention(*x, rule=RULE, causal=True) for x in (inputs, wide))
+    upstream = torch.randn_like(expected)
+    results = output, *torch.autograd.grad(output, inputs, upstream)
+    assert [x.dtype for x in results] == [torch.float32, torch.float32, dtype, dtype]
+    for got, want in zip(results, (expected, *torch.autograd.grad(expected, wide, upstream))):
+        torch.testing.assert_close(got.float(), want, rtol=2e-2, atol=2e-2)
+    with torch.no_grad():
+        torch.testing.assert_close(isentrope.decode(*inputs, rule=RULE), expected, rtol=2e-2, atol=2e-2)
