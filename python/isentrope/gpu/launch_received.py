@@ -21,7 +21,7 @@ from isentrope.gpu.prepared import Steps
 from isentrope.gpu.shapes import shape_of
 
 
-def _run(plan_of: Any, shared: Any, table: Tensor | None, used: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+def _run(plan_of: Any, shared: Any, table: Any, used: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
     pages = (None, None) if table is None else pages_of(table, used)[:2]
     # Values of one column, which nothing reads; dropout does not count.
     call = Call(*shared)
@@ -29,7 +29,7 @@ def _run(plan_of: Any, shared: Any, table: Tensor | None, used: Tensor | None, *
     return prepared.run(plan_of, (*call[:TENSORS], *pages, *tensors), call[TENSORS:])
 
 
-def _checked(steps: Steps, tensors: tuple, numbers: tuple, table: Tensor | None, used: Tensor | None) -> Operands:
+def _checked(steps: Steps, tensors: Any, numbers: Any, table: Tensor | None, used: Tensor | None) -> Operands:
     call = Operands((*tensors, *numbers), table, steps, used=used)
     call.check()
     return call

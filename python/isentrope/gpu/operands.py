@@ -100,7 +100,7 @@ class Operands:
         device. Invalid documents are clamped to valid ranges instead; an invalid page number reads outside the
         cache."""
         sequences = self.batch if self.starts is None else self.sequences
-        if self.used is not None and not len(self.used) == len(self.table) == sequences:
+        if self.table is not None and self.used is not None and not len(self.used) == len(self.table) == sequences:
             raise ValueError(
                 f"[attention] block_table and seqused_k must have a row for each of the {sequences} sequences; got "
                 f"{len(self.table)} and {len(self.used)}"
