@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 @dataclass(frozen=True)
 class Work:
     # forward, gradient (with forward), decode, entropy (forward with row entropy); on a GPU also statistics (forward
-    # with each), entropy gradient (of a loss that reads it); small calls from Python: call, call gradient, call entropy
+    # with each), entropy gradient (of a loss that reads it), double gradient (and its own); small calls from Python: call, call gradient, call entropy
     kind: str
     batch: int
     heads: int
@@ -36,9 +36,10 @@ class Work:
 
     @property
     def flops(self):
-        """4 d for each pair of query and key, half of the square if causal; times 2.5 for the backward pass."""
+        """4 d for each pair of query and key, half of the square if causal; times 2.5 for the backward pass, 7.5 more if twice."""
         pairs = self.batch * self.heads * self.queries * self.keys * (0.5 if self.causal else 1)
-        return 4 * pairs * self.dim * (3.5 if self.kind.endswith("gradient") else 1)
+        passes = 11 if self.kind == "double gradient" else 3.5 if self.kind.endswith("gradient") else 1
+        return 4 * pairs * self.dim * passes
 
     @property
     def bytes(self):

@@ -14,14 +14,18 @@ SINGLE = "entropy", "variance", "collision", "distance", "max_probability"
 
 
 def backward_of(work, run, q, k, v, upstream):
-    """Returns the call with a backward pass if the work has one: the output, followed by the gradients."""
+    """Returns the call with a backward pass if the work has one: the output, followed by the gradients. A double gradient
+    is also a backward pass of these."""
     if not work.kind.endswith("gradient"):
         return run
     leaves = [x.requires_grad_() for x in (q, k, v)]
 
     def both():
-        output = run()
-        return output, *torch.autograd.grad(output, leaves, upstream)
+        output, twice = run(), work.kind == "double gradient"
+        gradients = torch.autograd.grad(output, leaves, upstream, create_graph=twice)
+        if twice:
+            torch.autograd.grad(gradients, leaves, [x.detach() for x in leaves])
+        return output, *(x.detach() for x in gradients)
 
     return both
 

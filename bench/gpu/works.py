@@ -27,6 +27,7 @@ SHAPES = [
     square("entropy", 2, 16, 8192, 128, "bf16", True), Work("decode", 8, 32, 1, 32768, 128, "bf16", False, 8),
     square("forward", 1, 16, 16384, 128, "bf16", True), square("forward", 4, 16, 4096, 128, "bf16", False),
     square("forward", 4, 16, 4096, 128, "f16", True), square("gradient", 4, 16, 4096, 128, "f16", True),
+    *(square("double gradient", 4, 2048 // dim, 4096, dim, "bf16", True) for dim in (64, 128)),
     square("gradient", 1, 16, 16384, 128, "bf16", True), Work("decode", 1, 32, 1, 131072, 128, "bf16", False, 8),
 ]  # fmt: skip
 CALLS = [  # calls whose time is spent on the host
@@ -47,7 +48,7 @@ DECODED = [
 
 TINY_LINES = [f"dt={dtype} shape=1x2:1x17x33x16 mask=causal:bottom_right bwd=1" for dtype in ("bf16", "f32")]
 TINY_SHAPES = [
-    *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy", "statistics", "entropy gradient")),
+    *(square(kind, 1, 2, 20, 16, "f32", True) for kind in ("forward", "gradient", "entropy", "statistics", "entropy gradient", "double gradient")),
     Work("decode", 1, 2, 1, 20, 16, "f32", False, 1), Work("decode", 2, 2, 1, 32, 16, "f32", False, 1, 16),
 ]
 

@@ -13,8 +13,8 @@ _LIBRARY = torch.library.Library("isentrope", "IMPL")  # kept alive, because its
 def register(implementation: Callable[[str], Any]) -> None:
     """Registers implementation(name) as the operator of that name on GPUs. It may import what it needs."""
     names = (
-        "attention", "attention.plain", "attention_backward", "attention_backward.plain",
-        "decode", "received", "received_paged", "row_lengths", "weights_at", "weights_at_paged", "write_cache",
+        "attention", "attention.plain", "attention_backward", "attention_backward.plain", "attention_second_order",
+        "attention_tangent", "decode", "received", "received_paged", "row_lengths", "weights_at", "weights_at_paged", "write_cache",
     )  # fmt: skip
     for name in names:
         for key in ("CUDA", "XPU"):

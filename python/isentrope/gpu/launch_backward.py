@@ -36,7 +36,7 @@ def _norms(call: Operands) -> Tensor:
     return norms
 
 
-def _given(wanted: int, has_upstream: bool, sink: bool) -> Given:
+def given_of(wanted: int, has_upstream: bool, sink: bool) -> Given:
     """Returns the terms that the gradients of statistics bring."""
     arrives = {term for name in TERMS_OF if has_upstream and wanted & BITS[name] for term in TERMS_OF[name]}
     return Given(SINK=sink, **{name: name in arrives for name in Given._fields if name != "SINK"})
@@ -45,15 +45,17 @@ def _given(wanted: int, has_upstream: bool, sink: bool) -> Given:
 class Pass:
     """A backward pass: its checked operands, and what its launches share."""
 
+    kernels = ("query gradient", "key gradient")  # of the plan
+
     def __init__(self, call: Operands, wanted: int, output: Tensor, statistics: Tensor, d_output: Tensor, d_statistics: Tensor | None) -> None:
         self.call, self.d_output, self.statistics, self.saved = call, d_output, statistics, wanted_of(wanted)
-        self.given = _given(wanted, d_statistics is not None, call.sinks is not None)
+        self.given = given_of(wanted, d_statistics is not None, call.sinks is not None)
         chip, arrive = plan.chip_of(call.q.device), any(self.given._replace(SINK=False))
         others = any(self.given._replace(SINK=False, LINEAR=False, QUADRATIC=False))
         of_key = "all" if arrive else "lse"
         of_query = "moments" if arrive and not others else of_key
-        self.by_query, self.query_options = shape_of(call, "query gradient", chip, of_query)
-        self.by_key, self.key_options = shape_of(call, "key gradient", chip, of_key)
+        self.by_query, self.query_options = shape_of(call, self.kernels[0], chip, of_query)
+        self.by_key, self.key_options = shape_of(call, self.kernels[1], chip, of_key)
         self.rows = rows = resolve_rows(call, self.by_key.ROWS)
         self.inputs = *call.q.stride(), *call.k.stride(), *call.v.stride(), *d_output.stride()
         self.masks = *strides(call.attn_mask), *strides(call.bias)
@@ -96,12 +98,12 @@ class Pass:
             *self.others, self.saved.MAX_LOGIT,
         ), constants)  # fmt: skip
 
-    def _flags(self, count: int, by_key: bool) -> Tensor | None:
+    def flags(self, count: int, by_key: bool) -> Tensor | None:
         decisions = self.call.decisions
         return self.call.empty(count, torch.int32) if (decisions.keys_differ if by_key else decisions.rows_differ) else None
 
     def query_gradient(self, dq: Tensor, d_lambda: Tensor, d_bias: Tensor, wants_lambda: bool, wants_bias: bool) -> None:
-        call, wrong = self.call, self._flags(self.query_programs, by_key=False)
+        call, wrong = self.call, self.flags(self.query_programs, by_key=False)
         constants = {
             "SHAPE": self.by_query, "GIVEN": self.given, "D_BIAS": wants_bias, "D_LAMBDA": wants_lambda, **self.query_options,
         }  # fmt: skip
@@ -123,7 +125,7 @@ class Pass:
         call, rows, shape = self.call, self.rows, self.by_key
         programs = spans.shape[1] * call.batch * call.kv_heads
         for DK, DV in ((True, False), (False, True)) if shape.APART else ((True, True),):
-            wrong = self._flags(programs, by_key=True)
+            wrong = self.flags(programs, by_key=True)
             constants = {"SHAPE": shape, "GIVEN": self.given, "DK": DK, "DV": DV, **self.key_options}
             call.steps.launch(key_gradient_kernel, (programs, 1, 1), (
                 call.q, call.k, call.v, self.d_output, self.terms, self.bounds[-1], dk, dv, spans, self.mask, self.bias, wrong,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isentrope.gpu import launch, launch_received, launch_write
+from isentrope.gpu import launch, launch_derivatives, launch_received, launch_write
 
 
 def on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,6 +32,8 @@ _IMPLEMENTATIONS = {
     "attention.plain": on_its_device(launch.attention_plain),
     "attention_backward": on_its_device(launch.attention_backward),
     "attention_backward.plain": on_its_device(launch.attention_backward_plain),
+    "attention_second_order": on_its_device(launch_derivatives.second_order),
+    "attention_tangent": on_its_device(launch_derivatives.tangent),
     "decode": on_its_device(launch.decode),
     "row_lengths": on_its_device(launch.row_lengths),
     "write_cache": on_its_device(launch_write.write_cache),

@@ -71,6 +71,11 @@ _HALVES = {
     "masked query gradient": {64: Tiles(64, 32, 8, 1), 128: Tiles(64, 16, 8, 1), 256: Tiles(16, 16, 8, 1)},
     "key gradient": {64: Tiles(16, 128, 8, 2), 128: Tiles(16, 64, 8, 3), 256: Tiles(16, 16, 8, 1)},
     "masked key gradient": {64: Tiles(16, 64, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 2)},
+    # The tangent pass and the second-order pass.
+    "tangents by query": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "tangents by key": {64: Tiles(32, 32, 8, 1), 128: Tiles(32, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "masked tangents by query": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
+    "masked tangents by key": {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 1)},
 }
 _FLOATS = {
     "forward": {64: Tiles(32, 32, 8, 2), 128: Tiles(16, 32, 8, 1), 256: Tiles(16, 16, 8, 2)},
@@ -81,6 +86,7 @@ _FLOATS = {
     "masked query gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
     "key gradient": {64: Tiles(16, 16, 8, 1), 128: Tiles(16, 16, 8, 1, 128), 256: Tiles(16, 16, 8, 1, 168)},
     "masked key gradient": dict.fromkeys((64, 128, 256), Tiles(16, 16, 8, 1)),
+    **{f"{masked}tangents by {side}": {256: Tiles(16, 16, 8, 1)} for masked in ("", "masked ") for side in ("query", "key")},
 }
 # Tiles of decode steps, in 16-bit types: with one warp a row's keys are in one warp, and no barrier is needed. Tiles of
 # keys and of values have two buffers each.

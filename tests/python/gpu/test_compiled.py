@@ -101,6 +101,7 @@ def test_the_variants_choose_every_entry_of_the_plan(monkeypatch):
     with launches(TARGETS["sm_90"]):
         for variant in variants.every():
             variant.call()
+            variant.derivatives()
     for table, dtypes in ((plan._HALVES, (torch.bfloat16, torch.float16)), (plan._FLOATS, (torch.float32,))):
         for name, by_columns in table.items():
             masked, kernel = name.startswith("masked "), name.removeprefix("masked ")

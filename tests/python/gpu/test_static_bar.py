@@ -59,7 +59,7 @@ def test_statistics_cost_what_their_limits_allow_in_measured_tiles(direction, di
 @pytest.mark.parametrize("dim", static.DIMS)
 def test_an_instruction_more_for_each_score_is_refused(dim):
     """Gradients of the entropy that also bound each logit, as in tiles with hidden keys, are above the limit."""
-    function = gradient_tile.logit_gradients
+    function = gradient_tile.logit_slopes
     source = function.src.replace("if not FINITE:", "if True:")
     assert source != function.src
     with changed_sources({function: source}):

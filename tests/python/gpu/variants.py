@@ -12,7 +12,7 @@ from triton.runtime.jit import JITFunction
 
 from isentrope._core.call import call_of
 from isentrope._core.library import LSE, SUPPORT
-from isentrope.gpu import launch
+from isentrope.gpu import launch, launch_derivatives
 from isentrope.statistics import ALL
 from src.gpu.compiling import Compiled, Launch, Target, compiled, launches
 
@@ -96,6 +96,16 @@ class Variant(NamedTuple):
             statistics = torch.empty(1, dtype=torch.float32).expand((wanted & (SUPPORT - 1)).bit_count(), *q.shape[:3])
             upstream = statistics if self.statistics else None
             launch.attention_backward(*shared, wanted, out, statistics, out, upstream, self.masked, False, self.masked, False)
+
+    def derivatives(self) -> None:
+        """Calls the tangent pass and the second-order pass with all tangents."""
+        q, k = (torch.empty(1024, self.dim, dtype=self.dtype).expand(4, heads, 1024, self.dim) for heads in (32, 8))
+        call = call_of(q, k, k, causal=True, soft_cap=5.0 if self.masked else 0.0, **self.masks(4, 32, 1024, 1024))
+        wanted = (ALL if self.statistics else LSE) & (SUPPORT - 1)
+        statistics, masks = torch.empty(1).expand(wanted.bit_count(), *q.shape[:3]), call if self.masked else call_of(q, k, k)
+        point = *call, wanted, q, statistics, q, k, k, masks.bias, statistics[0] if self.masked else None, masks.sinks
+        launch_derivatives.tangent(*point)
+        launch_derivatives.second_order(*point, q, statistics, q, statistics if self.statistics else None, *(self.masked,) * 3)
 
     def masks(self, batch: int, heads: int, queries: int, keys: int) -> dict[str, Any]:
         arguments: dict[str, Any] = {"dilation": self.dilation}

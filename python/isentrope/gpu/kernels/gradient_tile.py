@@ -220,10 +220,10 @@ def scaled_terms(terms, scale, GIVEN: tl.constexpr):
 
 
 @triton.jit
-def logit_gradients(
+def logit_slopes(
     weights, dp, terms, key, first_key, SHARED: tl.constexpr, GIVEN: tl.constexpr, FINITE: tl.constexpr, KEYS_FIRST: tl.constexpr
 ):  # fmt: skip
-    """Returns dz; undefined for hidden keys. SHARED: the non-sink weight differs from 1. FINITE: no t is -inf, or a
+    """Returns dz / p; undefined for hidden keys. SHARED: the non-sink weight differs from 1. FINITE: no t is -inf, or a
     gradient of NaN is recomputed."""
     t, p = weights.t, weights.p
     if SHARED:
@@ -246,7 +246,7 @@ def logit_gradients(
     if GIVEN.LARGEST_KEY:
         is_largest = as_column(terms.largest_key, KEYS_FIRST) == as_column(key, not KEYS_FIRST)
         slope += tl.where(is_largest, as_column(terms.d_most, KEYS_FIRST), 0.0)
-    return p * slope
+    return slope
 
 
 @triton.jit
@@ -290,11 +290,11 @@ def tile_gradients(
     SHAPE: tl.constexpr, GIVEN: tl.constexpr, SELECT: tl.constexpr, FINITE: tl.constexpr, KEYS_FIRST: tl.constexpr,
 ):  # fmt: skip
     """Returns gradients of logits and of scaled scores from do.v of a tile, 0 for hidden keys. With SELECT they are
-    also 0 if the product or a row's terms are non-finite. FINITE: as in logit_gradients. factor: dropout's factor of kept
+    also 0 if the product or a row's terms are non-finite. FINITE: as in logit_slopes. factor: dropout's factor of kept
     weights."""
     if SHAPE.DROPOUT:
         dp = tl.where(weights.kept, dp * factor, 0.0)
-    dz = logit_gradients(weights, dp, terms, key, first_key, SHARED, GIVEN, FINITE, KEYS_FIRST)
+    dz = weights.p * logit_slopes(weights, dp, terms, key, first_key, SHARED, GIVEN, FINITE, KEYS_FIRST)
     ds = dz
     if SHAPE.CAPPED:
         ds = dz * weights.slope
