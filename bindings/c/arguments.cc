@@ -73,7 +73,9 @@ AttentionInput keys_of(const char* function, const Call& c) {
           .k = tensor_of(function, "k", c.k),
           .v = {},
           .pages = {view_of<const std::int32_t, 2>(function, "block_table", c.block_table),
-                    c.paged_keys},
+                    c.paged_keys,
+                    view_of<const std::int64_t, 1>(function, "seqused_k", c.seqused_k),
+                    view_of<const std::int64_t, 1>(function, "cu_seq_q", c.cu_seq_q)},
           .k_scale = view_of<const float, 4>(function, "k_scale", c.k_scale)};
 }
 
@@ -114,7 +116,8 @@ ForwardArguments forward_arguments(const char* function, const isentrope_options
                 .v_scale = view_of<const float, 4>(function, "v_scale", c.v_scale)},
       .options = options_of(function, options),
       .output = {.output = tensor("output", c.output),
-                 .statistics = statistics_of<float, std::int64_t>(function, "", c.statistics)}};
+                 .statistics = statistics_of<float, std::int64_t>(function, "", c.statistics),
+                 .received = view_of<float, 3>(function, "received", c.received)}};
 }
 
 BackwardArguments backward_arguments(const char* function, const isentrope_options* options,

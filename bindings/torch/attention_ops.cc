@@ -21,48 +21,29 @@
 namespace isentrope::stable {
 namespace {
 
-// Returns the number of keys that a row of the page table has room for.
-std::int64_t keys_of_table(const AttentionInput& in) {
-  const std::int64_t page_size = std::max<std::int64_t>(in.k.extents[2], 1);
-  return std::min(in.pages.block_table.extents[1], kMostKeys / page_size) * page_size;
-}
-
-// Sequences of a paged cache: their pages, numbers of keys and packed queries.
-class PackedSequences {
- public:
-  explicit PackedSequences(Arguments& from)
-      : block_table_(from.tensor()), keys_(from.tensor()), starts_(from.optional_tensor()) {}
-
-  // Sets views of this object. Keys are counted up to what the table has pages for.
-  void put_pages(AttentionInput& in) {
-    block_table_ = page_table("attention", std::move(block_table_), in.k.extents[0]);
-    in.pages.block_table = view_of<std::int32_t, 2>("block_table", block_table_);
-    in.pages.seqused_k = view_of<std::int64_t, 1>("seqused_k", keys_);
-    if (starts_) in.pages.cu_seq_q = view_of<std::int64_t, 1>("cu_seq_q", starts_);
-    const std::int64_t sequences = in.sequences(), pages = in.pages.block_table.extents[0];
-    in.pages.keys = keys_of_table(in);
-    // Views without data would count as not given.
-    static constexpr std::int32_t kNoPage = 0;
-    static constexpr std::int64_t kNoNumber = 0;
-    if (!in.pages.block_table) in.pages.block_table.data = &kNoPage;
-    if (!in.pages.seqused_k) in.pages.seqused_k.data = &kNoNumber;
-    if (in.pages.seqused_k.extents[0] == sequences && pages == sequences) return;
-    throw Error("[attention] block_table and seqused_k must have a row for each of the " +
-                std::to_string(sequences) + " sequences; got " + std::to_string(pages) + " and " +
-                std::to_string(in.pages.seqused_k.extents[0]));
-  }
-
- private:
-  TorchTensor block_table_;
-  const TorchTensor keys_, starts_;
-};
-
-void run_decode(const CallArguments& call, const AttentionInput& in,
-                const AttentionOptions& options, std::int64_t wanted, StableIValue* stack) {
+void run_forward(const CallArguments& call, const AttentionInput& in, std::int64_t wanted,
+                 StableIValue* stack) {
+  const AttentionOptions options = call.options();
   Results results =
       allocate_for(in, options, [&] { return Results(call.q, call.v.size(3), wanted); });
   attention_forward(in, options, results.views());
   results.put(stack);
+}
+
+// Same, with the weights that keys receive as the fourth result.
+void run_received(const CallArguments& call, const AttentionInput& in, std::int64_t wanted,
+                  StableIValue* stack) {
+  const AttentionOptions options = call.options();
+  const std::array shape{in.sequences(), in.q.extents[1], in.keys()};
+  auto [results, received] = allocate_for(in, options, [&] {
+    return std::pair(Results(call.q, call.v.size(3), wanted),
+                     TorchTensor(shape, dtype_of_numbers<float>()));
+  });
+  AttentionOutput views = results.views();
+  views.received = contiguous_view(static_cast<float*>(received.write()), shape);
+  attention_forward(in, options, views);
+  results.put(stack);
+  stack[3] = to_value(std::move(received));
 }
 
 std::string_view name_of(Merge merge) {
@@ -104,12 +85,7 @@ void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
   const CallArguments call(from);
   const std::int64_t wanted = from.integer();
   if (is_float64(call.q)) return attention_in_float64(call, wanted, stack);
-  const AttentionInput in = call.input();
-  const AttentionOptions options = call.options();
-  Results results =
-      allocate_for(in, options, [&] { return Results(call.q, call.v.size(3), wanted); });
-  attention_forward(in, options, results.views());
-  results.put(stack);
+  run_forward(call, call.input(), wanted, stack);
 }
 
 void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
@@ -139,29 +115,29 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
 void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
-  PackedSequences sequences(from);
+  Sequences sequences(from);
   const std::int64_t wanted = from.integer();
-  AttentionInput in = shapes_of(call);
-  const AttentionOptions options = call.options();
-  sequences.put_pages(in);
+  const AttentionInput in = over_cache(call, {}, {}, sequences);
   if (is_float64(call.q)) return decode_in_float64(call, in, wanted, stack);
-  run_decode(call, in, options, wanted, stack);
+  run_forward(call, in, wanted, stack);
 }
 
 void decode_codes(StableIValue* stack, std::uint64_t, std::uint64_t) {
   Arguments from(stack);
   const CallArguments call(from);
   const TorchTensor k_scale = from.tensor(), v_scale = from.tensor();
-  PackedSequences sequences(from);
+  Sequences sequences(from);
   const std::int64_t wanted = from.integer();
-  AttentionInput in{.q = number_view("q", call.q),
-                    .k = view_of<std::int8_t, 4>("k", call.k),
-                    .v = view_of<std::int8_t, 4>("v", call.v),
-                    .k_scale = view_of<float, 4>("k_scale", k_scale),
-                    .v_scale = view_of<float, 4>("v_scale", v_scale)};
-  const AttentionOptions options = call.options();
-  sequences.put_pages(in);
-  run_decode(call, in, options, wanted, stack);
+  run_forward(call, over_cache(call, k_scale, v_scale, sequences), wanted, stack);
+}
+
+void decode_received(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  const CallArguments call(from);
+  const TorchTensor k_scale = from.optional_tensor(), v_scale = from.optional_tensor();
+  Sequences sequences(from);
+  const std::int64_t wanted = from.integer();
+  run_received(call, over_cache(call, k_scale, v_scale, sequences), wanted, stack);
 }
 
 void write_cache(StableIValue* stack, std::uint64_t, std::uint64_t) {

@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/torch/batches.h"
 #include "bindings/torch/results.h"
 #include "isentrope/reference.h"
 #include "src/call/sequences.h"
@@ -149,22 +148,16 @@ AttentionInput shapes_of(const CallArguments& call) {
   return {shape_of(in.q), shape_of(in.k), shape_of(in.v)};
 }
 
-SequenceInFloat64::SequenceInFloat64(const CallArguments& call,
-                                     const View<const std::int32_t, 2>& block_table,
-                                     std::int64_t batch, std::int64_t keys) {
-  const reference::Input in = call.input_in_float64();
-  const std::array k_extents{std::int64_t{1}, in.k.extents[1], keys, in.k.extents[3]};
-  const std::array v_extents{std::int64_t{1}, in.v.extents[1], keys, in.v.extents[3]};
-  AttentionInput pages;
-  pages.pages = {entry_of(block_table, batch), keys};
-  k_ = gathered(in.k, pages, k_extents);
-  v_ = gathered(in.v, pages, v_extents);
-  input = {.q = batch_of(in.q, batch),
-           .k = contiguous_view<const double, 4>(k_.data(), k_extents),
-           .v = contiguous_view<const double, 4>(v_.data(), v_extents),
-           .bias = batch_of(in.bias, batch),
-           .sinks = in.sinks,
-           .lambda = batch_of(in.lambda, batch)};
+CacheInFloat64::CacheInFloat64(const CallArguments& call, const AttentionInput& in)
+    : input(call.input_in_float64()) {
+  const std::array k_extents{in.sequences(), in.k.extents[1], in.keys(), in.k.extents[3]};
+  const std::array v_extents{in.sequences(), in.v.extents[1], in.keys(), in.v.extents[3]};
+  k_ = gathered(input.k, in, k_extents);
+  v_ = gathered(input.v, in, v_extents);
+  input.k = contiguous_view<const double, 4>(k_.data(), k_extents);
+  input.v = contiguous_view<const double, 4>(v_.data(), v_extents);
+  input.seqused_k = in.pages.seqused_k;
+  input.cu_seq_q = in.pages.cu_seq_q;
 }
 
 void attention_in_float64(const CallArguments& call, std::int64_t wanted, StableIValue* stack) {
@@ -225,17 +218,8 @@ void decode_in_float64(const CallArguments& call, const AttentionInput& in, std:
   const AttentionOptions options = call.options();
   validate_input("attention", in, options);
   validate_tables("attention", in, options);
-  reference::Input dense = call.input_in_float64();
-  const std::array k_extents{in.sequences(), in.k.extents[1], in.keys(), in.k.extents[3]};
-  const std::array v_extents{in.sequences(), in.v.extents[1], in.keys(), in.v.extents[3]};
-  const std::vector<double> k = gathered(dense.k, in, k_extents),
-                            v = gathered(dense.v, in, v_extents);
-  dense.k = contiguous_view(k.data(), k_extents);
-  dense.v = contiguous_view(v.data(), v_extents);
-  dense.seqused_k = in.pages.seqused_k;
-  dense.cu_seq_q = in.pages.cu_seq_q;
   Results results(call.q, call.v.size(3), wanted);
-  copy(reference::attention_forward(dense, options), results);
+  copy(reference::attention_forward(CacheInFloat64(call, in).input, options), results);
   results.put(stack);
 }
 

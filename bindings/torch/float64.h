@@ -14,14 +14,14 @@ namespace isentrope::stable {
 // Returns shapes and types of the call, as float32, for validation. Its arrays may not be read.
 [[nodiscard]] AttentionInput shapes_of(const CallArguments& call);
 
-// One sequence of a decode step, with its keys and values gathered from their pages.
-class SequenceInFloat64 {
+// The sequences of a paged cache, with keys and values gathered from their pages.
+class CacheInFloat64 {
  public:
-  SequenceInFloat64(const CallArguments& call, const View<const std::int32_t, 2>& block_table,
-                    std::int64_t batch, std::int64_t keys);
-  SequenceInFloat64(const SequenceInFloat64&) = delete;
+  // in: shapes of the call, and its sequences.
+  CacheInFloat64(const CallArguments& call, const AttentionInput& in);
+  CacheInFloat64(const CacheInFloat64&) = delete;
 
-  reference::Input input{};  // views of this object
+  reference::Input input;  // views of this object
 
  private:
   std::vector<double> k_, v_;

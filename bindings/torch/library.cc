@@ -46,13 +46,15 @@ void define(TorchLibraryHandle library) {
   schema("decode(" + call + sequences + ", int wanted)" + results);
   schema("decode_codes(" + call + ", Tensor k_scale, Tensor v_scale" + sequences + ", int wanted)" +
          results);
+  schema("decode_received(" + call + ", Tensor? k_scale, Tensor? v_scale" + sequences +
+         ", int wanted) -> (Tensor output, Tensor statistics, Tensor support, Tensor received)");
   schema("received(" + call + ", Tensor lse, Tensor? weights) -> Tensor");
   const std::string of_chosen = " -> (Tensor weights, Tensor by_score, Tensor by_bias)";
   schema("weights_at(" + call + ", Tensor lse, Tensor keys)" + of_chosen);
-  schema("weights_at_paged(" + call + ", Tensor lse, Tensor keys, Tensor? k_scale, " +
-         "Tensor block_table, Tensor seqused_k)" + of_chosen);
-  schema("received_paged(" + call + ", Tensor lse, Tensor? weights, Tensor? k_scale, " +
-         "Tensor block_table, Tensor seqused_k) -> Tensor");
+  schema("weights_at_paged(" + call + ", Tensor lse, Tensor keys, Tensor? k_scale" + sequences +
+         ")" + of_chosen);
+  schema("received_paged(" + call + ", Tensor lse, Tensor? weights, Tensor? k_scale" + sequences +
+         ") -> Tensor");
   schema(
       "write_cache(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, "
       "Tensor slot_mapping) -> ()");
@@ -103,6 +105,7 @@ const bool registered = [] {
   implement(cpu, "attention_backward.plain", attention_backward_plain);
   implement(cpu, "decode", decode);
   implement(cpu, "decode_codes", decode_codes);
+  implement(cpu, "decode_received", decode_received);
   implement(cpu, "received", received);
   implement(cpu, "received_paged", received_paged);
   implement(cpu, "weights_at", weights_at);

@@ -18,6 +18,8 @@ void attention_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t
 void attention_backward_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void decode(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void decode_codes(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+// Also returns the weights that keys receive. Not in float64.
+void decode_received(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void received(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void weights_at(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
 void weights_at_paged(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);

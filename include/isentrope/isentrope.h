@@ -185,6 +185,9 @@ typedef struct isentrope_forward_call {
   /* I64 [sequences + 1]: the beginnings of packed queries. q, output and statistics then have a
    * batch of 1, and arrays [batch] of the options are [sequences]. Since 0.3. */
   isentrope_array cu_seq_q;
+  /* F32 [batch, heads, keys]: the weight that each key receives, as of isentrope_received(), for
+   * little time in decode steps. [sequences, heads, keys] with seqused_k or cu_seq_q. Since 0.3. */
+  isentrope_array received;
 } isentrope_forward_call;
 
 /* Computes the output and the statistics that have data. */
@@ -256,6 +259,7 @@ typedef struct isentrope_received_call {
   isentrope_array lse;      /* *; F32 [batch, heads, queries], of isentrope_forward() */
   isentrope_array weights;  /* F32 [batch, heads, queries], by which rows count; not given: 1 */
   isentrope_array received; /* *; F32 [batch, heads, keys] */
+  isentrope_array seqused_k, cu_seq_q; /* as in isentrope_forward_call */
 } isentrope_received_call;
 
 /* Computes the weight that each key receives from the rows of each query head, under the options of
@@ -274,6 +278,7 @@ typedef struct isentrope_weights_at_call {
   isentrope_array keys;              /* *; I64 [batch, heads, queries, chosen keys] */
   isentrope_array weights;           /* *; F32 of the shape of keys */
   isentrope_array by_score, by_bias; /* F32 of that shape: derivatives of the logits */
+  isentrope_array seqused_k, cu_seq_q; /* as in isentrope_forward_call */
 } isentrope_weights_at_call;
 
 /* Computes the weights of chosen keys of each row: 0 for keys that the row does not see. */

@@ -27,10 +27,11 @@ struct KeyStatisticsRows {
 };
 
 // Computes the weight that each key receives from the rows of each query head: f32 [batch, heads,
-// keys]. A key that no row sees receives 0. A row with a lse of NaN makes the keys it sees NaN, and
-// no other.
+// keys], or [sequences, heads, keys] if sequences differ. A key that no row sees receives 0. A row
+// with a lse of NaN makes the keys it sees NaN, and no other.
 //
-// Takes about half the time of attention_forward(), and memory for the result. Bits do not depend
+// Takes about half the time of attention_forward(), and memory for the result; a decode step is
+// faster with AttentionOutput::received, which reads the keys once for both. Bits do not depend
 // on the threads. Throws as attention_forward() does.
 void received(const AttentionInput& input, const AttentionOptions& options,
               const KeyStatisticsRows& rows, const View<float, 3>& result);

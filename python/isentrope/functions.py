@@ -233,10 +233,18 @@ def decode(
 ) -> _WithStatistics: ...  # fmt: skip
 
 
+@overload
 def decode(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor | None = None, seqused_k: Tensor | None = None, *,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
-    return_stats: StatisticNames = False, **options: Any,
+    return_stats: StatisticNames = False, return_received: Literal[True], **options: Unpack[SequenceOptions],
+) -> tuple[Any, ...]: ...  # fmt: skip
+
+
+def decode(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor | None = None, seqused_k: Tensor | None = None, *,
+    k_scale: Tensor | None = None, v_scale: Tensor | None = None,
+    return_stats: StatisticNames = False, return_received: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
     """Computes attention of the last few queries of each sequence over a cache, which may be paged.
 
@@ -249,12 +257,15 @@ def decode(
         seqused_k: int32 or int64 [batch]: the number of keys of each sequence, including those of the queries. None: all
             keys of its pages.
         k_scale, v_scale: float32 [pages, kv_heads, page_size, groups], for int8 caches, which are computed in float32.
+        return_received: whether to return the weight that each key receives as the last result, as `received` computes it,
+            float32 [batch, heads, keys of all pages of a sequence], 0 from seqused_k on. It costs a decode step little,
+            because keys are read once for both. On the CPU, not in float64.
 
     n is that of the sequence. Not differentiable: inputs that require gradients are a ValueError, unless gradients are
     disabled. Everything else, results and errors included, is as in `attention`.
     """
     cache = Cache(q, k_cache, v_cache, block_table, seqused_k, k_scale, v_scale)
-    return _over_cache("decode", cache, return_stats, {"causal": True, **check_names("decode", options)})
+    return _over_cache("decode", cache, return_stats, {"causal": True, **check_names("decode", options)}, return_received)
 
 
 def _masks_by_key(cache: Cache, options: dict[str, Any]) -> dict[str, Tensor]:
@@ -266,7 +277,9 @@ def _masks_by_key(cache: Cache, options: dict[str, Any]) -> dict[str, Tensor]:
     return {name: CHECKS[name](name, value, cache.q, keys) for name, value in given.items()}  # type: ignore[misc]
 
 
-def _over_cache(function: str, cache: Cache, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
+def _over_cache(
+    function: str, cache: Cache, return_stats: StatisticNames, options: dict[str, Any], return_received: bool = False
+) -> Any:
     """Computes queries over a cache. function: its name, for errors."""
     try:
         by_key = _masks_by_key(cache, options)
@@ -283,12 +296,18 @@ def _over_cache(function: str, cache: Cache, return_stats: StatisticNames, optio
         names = statistic_names(return_stats)
         wanted = 0 if names is None else wanted_bits(names)
         scales = cache.scales()
+        if return_received and cache.q.dtype is torch.float64:
+            raise ValueError("[attention] return_received must be False in float64; got True: use isentrope.received")
         operator = CHECKED.decode_codes if scales else CHECKED.decode
-        output, statistics, support = operator(*call, *scales, cache.pages(), cache.keys(), cache.starts(), wanted)
+        if return_received:
+            operator, scales = CHECKED.decode_received, scales or (None, None)
+        sequences = cache.pages(), cache.keys(), cache.starts()
+        output, statistics, support, *received = operator(*call, *scales, *sequences, wanted)
     except (TypeError, ValueError) as error:
         # Shared arguments are checked by attention's checks, which name it.
         raise type(error)(str(error).replace("[attention]", f"[{function}]", 1)) from None
-    return output if names is None else (output, unpack(names, wanted, statistics, support))
+    statistics = () if names is None else (unpack(names, wanted, statistics, support),)
+    return (output, *statistics, *received) if statistics or received else output
 
 
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:

@@ -56,7 +56,7 @@ def received(
         else:
             _refuse_gradients((*call, weights))
             scales = cache.scales()[:1] or (None,)
-            result = CHECKED.received_paged(*call, of_rows, weights, *scales, cache.pages(), cache.keys())
+            result = CHECKED.received_paged(*call, of_rows, weights, *scales, cache.pages(), cache.keys(), None)
     if heads == "query" or k.shape[1] == q.shape[1]:
         return result
     return result.unflatten(1, (k.shape[1], -1)).mean(2)
@@ -90,7 +90,7 @@ def weights_at(
             return _operators.weights_at(call, of_rows, chosen)
         _refuse_gradients(call)
         scales = cache.scales()[:1] or (None,)
-        return CHECKED.weights_at_paged(*call, of_rows, chosen, *scales, cache.pages(), cache.keys())[0]
+        return CHECKED.weights_at_paged(*call, of_rows, chosen, *scales, cache.pages(), cache.keys(), None)[0]
 
 
 @contextmanager

@@ -5,6 +5,7 @@
 #include "src/call/mask_summary.h"
 #include "src/call/scale_table.h"
 #include "src/call/validate.h"
+#include "src/cpu/dq_accum.h"
 #include "src/cpu/tasks.h"
 
 namespace isentrope {
@@ -18,10 +19,16 @@ ParallelFor threads_of(const AttentionOptions& options) {
 }  // namespace
 
 void attention_forward(const AttentionInput& in, const AttentionOptions& options,
-                       const AttentionOutput& out) {
-  validate_forward(in, options, out);
+                       const AttentionOutput& output) {
+  validate_forward(in, options, output);
   const auto [batches, heads, queries, dim] = in.q.extents;
-  if (batches * heads * queries == 0) return;
+  if (batches * heads * queries == 0) return fill_with_zeros(output.received);
+  AttentionOutput out = output;
+  std::vector<float> lse;
+  if (out.received && !out.statistics.lse) {
+    lse.resize(static_cast<std::size_t>(batches * heads * queries));
+    out.statistics.lse = contiguous_view<float, 3>(lse.data(), {batches, heads, queries});
+  }
   const ParallelFor parallel_for = threads_of(options);
   if (in.pages.has_sequences()) return cpu::forward_sequences(in, options, out, parallel_for);
   const MaskSummary masks(in, options, parallel_for);
@@ -44,6 +51,8 @@ void received(const AttentionInput& input, const AttentionOptions& options,
   const auto [batches, heads, queries, dim] = in.q.extents;
   if (batches * heads * in.keys() == 0) return;
   const ParallelFor parallel_for = threads_of(options);
+  if (in.pages.has_sequences())
+    return cpu::received_sequences(in, options, rows, result, parallel_for);
   const ScaleTable scale(in, options, parallel_for);
   cpu::received(in, options, scale, rows, result, parallel_for);
 }
@@ -54,6 +63,8 @@ void weights_at(const AttentionInput& input, const AttentionOptions& options,
   const AttentionInput in = without_values(input);
   validate_weights_at(in, options, lse, keys, result);
   const ParallelFor parallel_for = threads_of(options);
+  if (in.pages.has_sequences())
+    return cpu::weights_at_sequences(in, options, lse, keys, result, parallel_for);
   const ScaleTable scale(in, options, parallel_for);
   cpu::weights_at(in, options, scale, lse, keys, result, parallel_for);
 }

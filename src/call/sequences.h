@@ -83,6 +83,8 @@ View<T, Rank> entry_of(View<T, Rank> list, std::int64_t sequence) {
   for_each_statistic(
       [&](const Statistic&, const auto& whole, auto& part) { part = part_of(whole, queries); },
       output.statistics, call.output.statistics);
+  call.output.received = entry_of(output.received, sequence);
+  call.output.received.extents[2] = keys_of(in, sequence);
   return call;
 }
 

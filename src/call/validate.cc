@@ -93,6 +93,7 @@ void check_forward_overlap(const AttentionInput& in, const AttentionOptions& opt
   for_each_statistic(
       [&](const Statistic& statistic, const auto& view) { arrays.write(statistic.name, view); },
       out.statistics);
+  arrays.write("received", out.received);
 }
 
 void check_backward_places(const AttentionInput& in, const AttentionOptions& options,
@@ -218,6 +219,7 @@ void validate_output(const AttentionInput& in, const AttentionOptions& options,
         check.output_if_given(statistic.name.data(), view, rows);
       },
       out.statistics);
+  check.output_if_given("received", out.received, Shape<3>{in.sequences(), heads, in.keys()});
   check_forward_overlap(in, options, out);
 }
 

@@ -4,17 +4,6 @@
 
 namespace isentrope {
 
-namespace {
-
-// Statistics of keys are those of one sequence, or of several of one length.
-void check_no_sequences(const Checks& check, const AttentionInput& in) {
-  if (!in.pages.has_sequences()) return;
-  check.fail(in.pages.cu_seq_q ? "cu_seq_q" : "seqused_k", "be absent: call it for each sequence",
-             "one");
-}
-
-}  // namespace
-
 AttentionInput without_values(const AttentionInput& input) {
   AttentionInput result = input;
   result.v = input.k;
@@ -26,11 +15,10 @@ void validate_received(const AttentionInput& in, const AttentionOptions& options
                        const KeyStatisticsRows& rows, const View<float, 3>& result) {
   const Checks check("received");
   validate_input("received", in, options);
-  check_no_sequences(check, in);
   const auto [batch, heads, queries, dim] = in.q.extents;
   check.shape("lse", rows.lse, Shape<3>{batch, heads, queries});
   check.shape_if_given("weights", rows.weights, Shape<3>{batch, heads, queries});
-  check.output("received", result, Shape<3>{batch, heads, in.keys()});
+  check.output("received", result, Shape<3>{in.sequences(), heads, in.keys()});
   ArrayOverlaps arrays("received");
   add_inputs(arrays, in, options);
   arrays.read("lse", rows.lse);
@@ -44,7 +32,6 @@ void validate_weights_at(const AttentionInput& in, const AttentionOptions& optio
                          const KeyWeights& result) {
   const Checks check("weights_at");
   validate_input("weights_at", in, options);
-  check_no_sequences(check, in);
   const auto [batch, heads, queries, dim] = in.q.extents;
   const Shape<4> chosen = {batch, heads, queries, keys.extents[3]};
   check.shape("lse", lse, Shape<3>{batch, heads, queries});

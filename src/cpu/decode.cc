@@ -3,7 +3,7 @@
 //   for each block of keys              read in place, one row after the other
 //     scores  S = lambda Q K^T          decode_tile: vectors run along columns
 //     logits  Z                         logits, if there is a soft-cap or a bias
-//     -inf for keys a row does not see  mask_tile
+//     -inf for keys a row does not see  mask_tile; kept for received.cc if the caller asks
 //     weights P = 2^(Z - max)           softmax_tile, with the rows' states; then dropout
 //     sums    O = rescale * O + P V     decode_tile
 //
@@ -62,6 +62,7 @@ class DecodeTask {
     item_ = item_of(call_.plan, index);
     state_.clear();
     block_.list(item_);
+    clear_kept_logits();
     // Queries are scaled once, and keys are read as they are: packed queries need transposed keys.
     scale_rows(block_.queries(), block_.lambda(), keys_.type(), query_stride(), queries_.data());
     // Keys count in steps of a dilated row; skipped keys are not read.
@@ -100,6 +101,24 @@ class DecodeTask {
     operand.resolve(/*streams=*/are_whole_codes(operand));
   }
 
+  // Returns where the logits of row r are kept, from key `key` on.
+  [[nodiscard]] float* kept_logits(std::size_t r, std::int64_t key) const {
+    const std::int64_t group = call_.input.q.extents[1] / call_.plan.kv_heads;
+    return &call_.logits(item_.batch, head_of(item_, group, r), query_of(item_, r), key);
+  }
+
+  void clear_kept_logits() const {
+    for (std::size_t r = 0; r < block_.rows() && call_.logits; ++r)
+      std::fill_n(kept_logits(r, item_.first_key), item_.last_key - item_.first_key, kMaskedLogit);
+  }
+
+  void keep_logits(const RowTile& tile, std::size_t r, const float* logits) const {
+    const std::int64_t stride = block_.seen().stride;
+    float* to = kept_logits(r, tile.block + static_cast<std::int64_t>(tile.ranges.first) * stride);
+    if (stride == 1) return static_cast<void>(std::copy_n(logits, keys_.count(), to));
+    for (std::size_t j = 0; j < keys_.count(); ++j, to += stride) *to = logits[j];
+  }
+
   // Tiles are [row][key], as the sums over columns produce them.
   void run_block(const RowTile& tile) {
     HWY_ALIGN float weights[kStateRows * kBlockKeys];
@@ -117,6 +136,7 @@ class DecodeTask {
       state_.support[r] += finish_row(tile, r, first, begin, end, columns, logits);
       // Most blocks are seen in full by every row, and end in whole vectors.
       if (begin > 0 || end < columns) mask_outside(logits, begin, end, columns);
+      if (call_.logits) keep_logits(tile, r, logits);
     }
     // If no row's maximum grew, as is usual after the first blocks, sums are not rescaled.
     const bool max_grew =

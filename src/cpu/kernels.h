@@ -38,6 +38,9 @@ struct ForwardCall : Call {
   const MaskSummary& masks;
   const AttentionOutput& output;
   Partials* partials;  // null if the keys are not split
+  // [batch, heads, queries, keys]: where decode steps keep their logits in log2, of which
+  // run_received_of_logits() sums the weights that keys receive. Without data: not kept.
+  View<float, 4> logits{};
 };
 
 struct BackwardCall : Call {  // its plan has key blocks
@@ -77,6 +80,10 @@ void run_decode(const ForwardCall& call, std::int64_t begin, std::int64_t end);
 void find_largest_keys(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 void run_backward(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 void run_received(const ReceivedCall& call, std::int64_t begin, std::int64_t end);
+// Sums the weights that the keys of a head receive from the logits that decode steps kept. Each lse
+// must be finite. Rows of logits must have room for whole panels.
+void run_received_of_logits(const ReceivedCall& call, const View<float, 4>& logits,
+                            std::int64_t batch, std::int64_t head);
 // Requires call.second.
 void run_second_order(const BackwardCall& call, std::int64_t begin, std::int64_t end);
 void run_tangent(const TangentCall& call, std::int64_t begin, std::int64_t end);

@@ -40,9 +40,9 @@ using Ranges = TileRanges<kTileRows>;
 
 // Returns w 2^(logit - lse). No logit exceeds its row's lse, except by rounding: by hundreds if
 // logits are 1e9.
-HWY_INLINE hn::Vec<Floats> weighted(const float* logits, float lse, float weight) {
+HWY_INLINE hn::Vec<Floats> weighted(hn::Vec<Floats> logits, float lse, float weight) {
   const Floats d;
-  auto t = hn::Sub(hn::Load(d, logits), hn::Set(d, lse));
+  auto t = hn::Sub(logits, hn::Set(d, lse));
   t = hn::IfThenZeroElse(hn::Gt(t, hn::Zero(d)), t);
   return hn::Mul(hn::Set(d, weight), weight_of(t));
 }
@@ -196,7 +196,8 @@ class ReceivedTask {
       auto sum = hn::Load(d, sums + j);
       for (std::size_t r = 0; r < rows; ++r) {
         const float* of_row = logits + r * kGradientKeys + j;
-        sum = hn::Add(sum, weighted(of_row, rows_.lse[row + r], rows_.weight[row + r]));
+        sum = hn::Add(
+            sum, weighted(hn::Load(d, of_row), rows_.lse[row + r], rows_.weight[row + r]));
       }
       hn::Store(sum, d, sums + j);
     }
@@ -207,7 +208,7 @@ class ReceivedTask {
                 std::size_t columns, float* HWY_RESTRICT logits, float* HWY_RESTRICT sums) const {
     const Floats d;
     for (std::size_t j = 0; j < columns; j += hn::Lanes(d))
-      hn::Store(weighted(logits + j, rows_.lse[row], rows_.weight[row]), d, logits + j);
+      hn::Store(weighted(hn::Load(d, logits + j), rows_.lse[row], rows_.weight[row]), d, logits + j);
     const LogitTerms row_terms = terms(ranges, row, key + first);
     for (std::size_t j = ranges.begin[row]; j < ranges.end[row]; j += ranges.stride) {
       if (!row_terms.is_masked(static_cast<std::int64_t>(j - first)))
@@ -237,6 +238,31 @@ void received_items(const ReceivedCall& call, std::int64_t begin, std::int64_t e
   for (std::int64_t index = begin; index < end; ++index) task.run(index);
 }
 
+// Processes a few keys at a time, so that their sums are in L1. Logits are -inf, of weight 0, for
+// keys that a row does not see.
+void received_of_logits(const ReceivedCall& call, const View<float, 4>& logits, std::int64_t batch,
+                        std::int64_t head) {
+  const Floats d;
+  const auto keys = static_cast<std::size_t>(call.input.keys());
+  for (std::size_t first = 0; first < keys; first += kGradientKeys) {
+    HWY_ALIGN float sums[kGradientKeys] = {};
+    const std::size_t count = HWY_MIN(kGradientKeys, keys - first);
+    for (std::int64_t query = 0; query < call.input.q.extents[2]; ++query) {
+      const auto lse = static_cast<double>(call.rows.lse(batch, head, query));
+      const double kept =
+          call.options.sinks ? non_sink_weight(lse, call.options.sinks(head)) : 1;
+      const float* of_row = &logits(batch, head, query, static_cast<std::int64_t>(first));
+      for (std::size_t j = 0; j < count; j += hn::Lanes(d)) {
+        const auto weights = weighted(hn::LoadU(d, of_row + j), static_cast<float>(kLog2E * lse),
+                                      static_cast<float>(kept));
+        hn::Store(hn::Add(hn::Load(d, sums + j), weights), d, sums + j);
+      }
+    }
+    for (std::size_t j = 0; j < count; ++j)
+      call.result(batch, head, static_cast<std::int64_t>(first + j)) = sums[j];
+  }
+}
+
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -245,9 +271,14 @@ HWY_AFTER_NAMESPACE();
 namespace isentrope {
 
 HWY_EXPORT(received_items);
+HWY_EXPORT(received_of_logits);
 
 void run_received(const ReceivedCall& call, std::int64_t begin, std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(received_items)(call, begin, end);
+}
+void run_received_of_logits(const ReceivedCall& call, const View<float, 4>& logits,
+                            std::int64_t batch, std::int64_t head) {
+  HWY_DYNAMIC_DISPATCH(received_of_logits)(call, logits, batch, head);
 }
 
 }  // namespace isentrope

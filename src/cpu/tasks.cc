@@ -1,7 +1,9 @@
 #include "src/cpu/tasks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -13,6 +15,25 @@
 
 namespace isentrope::cpu {
 namespace {
+
+// Whole panels of every target.
+constexpr std::int64_t kLogitsTogether = 64;
+
+bool is_finite(const View<const float, 3>& rows) {
+  for (std::int64_t a = 0; a < rows.extents[0]; ++a)
+    for (std::int64_t b = 0; b < rows.extents[1]; ++b)
+      for (std::int64_t c = 0; c < rows.extents[2]; ++c)
+        if (!std::isfinite(rows(a, b, c))) return false;
+  return true;
+}
+
+// Writes 0 for keys past those of a sequence.
+void clear_keys_past(const View<float, 3>& received, std::int64_t sequence, std::int64_t keys) {
+  View<float, 3> past = entry_of(received, sequence);
+  past.data += keys * past.strides[2];
+  past.extents[2] -= keys;
+  fill_with_zeros(past);
+}
 
 // Calls run(begin, end) with the work items of each task. Which thread takes a task does not change
 // bits, because each item is computed by one thread in a fixed order.
@@ -49,6 +70,7 @@ class PlannedForward {
       : plan_(plan_of(in)),
         call_{{in, options, scale, plan_}, masks, output, plan_.splits > 1 ? &partials_ : nullptr},
         most_decode_rows_(most_rows_of_decode(call_)) {
+    if (output.received) make_room_for_logits();
     if (plan_.splits == 1) return;
     // Each split has its own state and sums, merged later, so that timing does not change results.
     partials_.rows = in.q.extents[1] / plan_.kv_heads * plan_.block_rows;
@@ -69,7 +91,33 @@ class PlannedForward {
   }
   void merge(std::int64_t index) const { merge_splits(call_, index); }
 
+  // Computes the weights that keys receive if they are wanted, after the merges. Rows whose lse is
+  // not finite make only keys NaN that they see, which logits of -inf do not tell.
+  void finish_received(const ParallelFor& parallel_for) const {
+    const auto& [in, options, scale, plan, dropout] = static_cast<const Call&>(call_);
+    const AttentionOutput& out = call_.output;
+    if (!out.received) return;
+    const KeyStatisticsRows rows{out.statistics.lse};
+    if (!call_.logits || !is_finite(rows.lse))
+      return received(in, options, scale, rows, out.received, parallel_for);
+    const ReceivedCall call{in, options, scale, plan, rows, out.received};
+    const std::int64_t heads = in.q.extents[1];
+    parallel_for(in.q.extents[0] * heads, [&](std::int64_t index) {
+      run_received_of_logits(call, call_.logits, index / heads, index % heads);
+    });
+  }
+
  private:
+  // Logits are kept if all items are decode steps.
+  void make_room_for_logits() {
+    const auto [batches, heads, queries, dim] = call_.input.q.extents;
+    if (plan_.blocks > 1 || heads / plan_.kv_heads * queries > most_decode_rows_) return;
+    const std::int64_t keys = divide_up(plan_.keys, kLogitsTogether) * kLogitsTogether;
+    logits_ = std::make_unique_for_overwrite<float[]>(
+        static_cast<std::size_t>(batches * heads * queries * keys));
+    call_.logits = contiguous_view<float, 4>(logits_.get(), {batches, heads, queries, keys});
+  }
+
   static TilePlan plan_of(const AttentionInput& in) {
     const auto [batches, heads, queries, dim] = in.q.extents;
     const std::int64_t kv_heads = in.k.extents[1];
@@ -79,7 +127,8 @@ class PlannedForward {
 
   TilePlan plan_;
   Partials partials_;
-  const ForwardCall call_;
+  std::unique_ptr<float[]> logits_;
+  ForwardCall call_;
   const std::int64_t most_decode_rows_;
 };
 
@@ -162,8 +211,9 @@ void forward(const AttentionInput& in, const AttentionOptions& options, const Sc
   PlannedForward forward(in, options, scale, masks, output);
   for_each_task(forward.plan(), parallel_for,
                 [&](std::int64_t begin, std::int64_t end) { forward.run(begin, end); });
-  if (forward.merges() == 0) return;
-  parallel_for(forward.merges(), [&](std::int64_t index) { forward.merge(index); });
+  if (forward.merges() > 0)
+    parallel_for(forward.merges(), [&](std::int64_t index) { forward.merge(index); });
+  forward.finish_received(parallel_for);
 }
 
 void forward_sequences(const AttentionInput& in, const AttentionOptions& options,
@@ -171,7 +221,9 @@ void forward_sequences(const AttentionInput& in, const AttentionOptions& options
   std::deque<PlannedSequence> sequences;  // which never moves its elements
   std::int64_t items = 0;
   for (std::int64_t s = 0; s < in.sequences(); ++s) {
-    if (queries_of(in, s).size() == 0) continue;
+    const bool has_queries = queries_of(in, s).size() > 0;
+    if (output.received) clear_keys_past(output.received, s, has_queries ? keys_of(in, s) : 0);
+    if (!has_queries) continue;
     items += sequences.emplace_back(in, options, output, s, parallel_for).forward.plan().items();
   }
   std::vector<SequenceTask> tasks, merges;
@@ -188,11 +240,13 @@ void forward_sequences(const AttentionInput& in, const AttentionOptions& options
     const SequenceTask& task = tasks[static_cast<std::size_t>(index)];
     task.forward->run(task.begin, task.end);
   });
-  if (merges.empty()) return;
-  parallel_for(static_cast<std::int64_t>(merges.size()), [&](std::int64_t index) {
-    const SequenceTask& merge = merges[static_cast<std::size_t>(index)];
-    merge.forward->merge(merge.begin);
-  });
+  if (!merges.empty()) {
+    parallel_for(static_cast<std::int64_t>(merges.size()), [&](std::int64_t index) {
+      const SequenceTask& merge = merges[static_cast<std::size_t>(index)];
+      merge.forward->merge(merge.begin);
+    });
+  }
+  for (const PlannedSequence& sequence : sequences) sequence.forward.finish_received(parallel_for);
 }
 
 void backward(const AttentionInput& in, const AttentionOptions& options, const ScaleTable& scale,
@@ -233,6 +287,34 @@ void received(const AttentionInput& in, const AttentionOptions& options, const S
   const ReceivedCall call{in, options, scale, plan, rows, result};
   for_each_task(plan, parallel_for,
                 [&](std::int64_t begin, std::int64_t end) { run_received(call, begin, end); });
+}
+
+void received_sequences(const AttentionInput& in, const AttentionOptions& options,
+                        const KeyStatisticsRows& rows, const View<float, 3>& result,
+                        const ParallelFor& parallel_for) {
+  for (std::int64_t s = 0; s < in.sequences(); ++s) {
+    const SequenceQueries queries = queries_of(in, s);
+    const SequenceCall call = sequence_of(in, options, {.received = result}, s);
+    clear_keys_past(result, s, keys_of(in, s));
+    const ScaleTable scale(call.input, call.options, parallel_for);
+    received(call.input, call.options, scale,
+             {part_of(rows.lse, queries), part_of(rows.weights, queries)}, call.output.received,
+             parallel_for);
+  }
+}
+
+void weights_at_sequences(const AttentionInput& in, const AttentionOptions& options,
+                          const View<const float, 3>& lse, const View<const std::int64_t, 4>& keys,
+                          const KeyWeights& result, const ParallelFor& parallel_for) {
+  for (std::int64_t s = 0; s < in.sequences(); ++s) {
+    const SequenceQueries queries = queries_of(in, s);
+    const SequenceCall call = sequence_of(in, options, {}, s);
+    const ScaleTable scale(call.input, call.options, parallel_for);
+    weights_at(call.input, call.options, scale, part_of(lse, queries), part_of(keys, queries),
+               {part_of(result.weights, queries), part_of(result.by_score, queries),
+                part_of(result.by_bias, queries)},
+               parallel_for);
+  }
 }
 
 }  // namespace isentrope::cpu

@@ -26,10 +26,19 @@ void received(const AttentionInput& input, const AttentionOptions& options, cons
               const KeyStatisticsRows& rows, const View<float, 3>& result,
               const ParallelFor& parallel_for);
 
+// Each sequence of a paged cache is a call of its own.
+void received_sequences(const AttentionInput& input, const AttentionOptions& options,
+                        const KeyStatisticsRows& rows, const View<float, 3>& result,
+                        const ParallelFor& parallel_for);
+
 void weights_at(const AttentionInput& input, const AttentionOptions& options,
                 const ScaleTable& scale, const View<const float, 3>& lse,
                 const View<const std::int64_t, 4>& keys, const KeyWeights& result,
                 const ParallelFor& parallel_for);
+
+void weights_at_sequences(const AttentionInput& input, const AttentionOptions& options,
+                          const View<const float, 3>& lse, const View<const std::int64_t, 4>& keys,
+                          const KeyWeights& result, const ParallelFor& parallel_for);
 
 void second_order(const AttentionInput& input, const AttentionOptions& options,
                   const ScaleTable& scale, const AttentionSecondOrderInput& second,

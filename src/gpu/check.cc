@@ -36,6 +36,10 @@ class Requirements {
     }
   }
 
+  void absent(const char* name, const void* data) const {
+    if (data) check_.fail(name, "be absent on a device: no kernel is compiled for it", "one");
+  }
+
   // The driver reports host memory that it does not own as unknown.
   void on_device(std::string_view name, const void* data) const {
     if (data == nullptr) return;
@@ -107,6 +111,7 @@ void check_forward(const AttentionInput& in, const AttentionOptions& options,
   require.arguments(in, options);
   require.on_device("output", out.output.data);
   require.statistics("", out.statistics);
+  require.absent("received", out.received.data);
 }
 
 void check_backward(const AttentionInput& in, const AttentionOptions& options,

@@ -10,11 +10,11 @@ namespace isentrope::reference {
 std::vector<std::vector<double>> received(const Input& in, const AttentionOptions& options,
                                           const std::vector<std::vector<double>>& weights) {
   const std::int64_t keys = in.k.extents[2];
-  const std::int64_t count = in.q.extents[0] * in.q.extents[1] * keys;
+  const std::int64_t count = in.k.extents[0] * in.q.extents[1] * keys;
   std::vector<std::vector<double>> result(weights.size(),
                                           std::vector<double>(static_cast<std::size_t>(count)));
   for_each_row(in, options, [&](const Row& row) {
-    const std::int64_t first = (row.batch * in.q.extents[1] + row.head) * keys;
+    const std::int64_t first = (row.sequence * in.q.extents[1] + row.head) * keys;
     for (const Key& key : row.keys) {
       const double p = row.non_sink_weight * std::exp(key.log_p);
       for (std::size_t set = 0; set < weights.size(); ++set) {

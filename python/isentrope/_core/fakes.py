@@ -63,13 +63,22 @@ def _(q: Tensor, *args: Any) -> Tensor:
 
 @torch.library.register_fake("isentrope::received")
 def _(q: Tensor, k: Tensor, *args: Any) -> Tensor:
-    return q.new_empty((*q.shape[:2], k.shape[2]), dtype=_of_statistics(q))
+    return _of_keys(q, len(q), k.shape[2])
 
 
 @torch.library.register_fake("isentrope::received_paged")
 def _(q: Tensor, k: Tensor, *args: Any) -> Tensor:
-    block_table = args[-2]
-    return q.new_empty((*q.shape[:2], block_table.shape[1] * k.shape[2]), dtype=_of_statistics(q))
+    return _of_keys(q, len(args[-3]), args[-3].shape[1] * k.shape[2])
+
+
+def _of_keys(q: Tensor, sequences: Any, keys: Any) -> Tensor:
+    return q.new_empty((sequences, q.shape[1], keys), dtype=_of_statistics(q))
+
+
+@torch.library.register_fake("isentrope::decode_received")
+def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    *_, table, _, _, _ = rest
+    return *_fake_results(q, k, v, *rest), _of_keys(q, len(table), table.shape[1] * k.shape[2])
 
 
 def _fake_weights(q: Tensor, *args: Any) -> tuple[Tensor, ...]:

@@ -144,6 +144,32 @@ def test_pages_of_a_cache_are_read_as_keys(queries, dtype):
     torch.testing.assert_close(chosen.sum(2), got)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("queries", [1, 2, 40])  # 40: after the call, as in `received`
+@pytest.mark.parametrize("options", [{}, {"window_size": (9, 0), "soft_cap": 2.0}, {"sinks": torch.arange(float(H))}, {"dilation": 2}])
+def test_a_decode_step_returns_what_keys_receive(dtype, queries, options):
+    torch.manual_seed(0)
+    q, cache = torch.randn(3, H, queries, 16), torch.randn(9, KV, 30, 16)
+    table, used = torch.tensor([[3, 0, 5], [8, 1, 2], [4, 4, 4]]), torch.tensor([81, 43, 0])
+    q, cache, scales = q.to(dtype if dtype.is_floating_point else q.dtype), cache.to(dtype), {}
+    if dtype == torch.int8:
+        cache, scale = isentrope.quantize(torch.randn(cache.shape))
+        scales = {"k_scale": scale, "v_scale": scale}
+    want, stats = isentrope.decode(q, cache, cache, table, used, return_stats=("lse",), **scales, **options)
+    output, received = isentrope.decode(q, cache, cache, table, used, return_received=True, **scales, **options)
+    assert torch.equal(output, want) and received.shape == (3, H, 90)
+    of_k = {name: x for name, x in scales.items() if name == "k_scale"}
+    again = isentrope.received(q, cache, stats.lse, block_table=table, seqused_k=used, **of_k, **options)
+    torch.testing.assert_close(received, again, rtol=1e-5, atol=1e-6)
+    cache_nan = cache.clone()
+    if dtype != torch.int8 and queries == 1 and not options:
+        cache_nan[0, 0, 5] = torch.nan
+        received = isentrope.decode(q, cache_nan, cache_nan, table, used, return_received=True)[1]
+        seen = torch.zeros(3, H, 90, dtype=torch.bool)
+        seen[0, : H // KV, :81] = True
+        assert torch.equal(received.isnan(), seen)
+
+
 def test_a_decode_step_over_a_cache_that_is_not_paged():
     torch.manual_seed(0)
     q, k, _ = tensors()
