@@ -1,5 +1,8 @@
 """Weights that keys receive, in recordings, the monitor and inspections."""
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 import torch
 import transformers as hf
@@ -58,3 +61,20 @@ def test_an_inspection_has_sinks_and_positions(model):
     fifth = [torch.stack([w.sum(1)[:, 8:16].mean(1) for w in of_text]) for of_text in weights]
     torch.testing.assert_close(inspection.received[..., 4], torch.stack(fifth).mean(0).double(), rtol=1e-4, atol=1e-5)
     assert inspection.to_dict()["received"]["positions"] == inspection.positions
+
+
+def test_a_bounded_cache_keeps_the_last_and_the_heaviest_entries(model, monkeypatch):
+    file = Path(__file__).parents[3] / "examples/bounded_cache.py"
+    recipe = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location(file.stem, file))
+    spec.loader.exec_module(recipe)
+    monkeypatch.setattr(recipe, "SIZE", 12)
+    monkeypatch.setattr(recipe, "CHUNK", 4)
+    tokens, cache, sums, full = torch.randint(1, 61, (16,)), hf.DynamicCache(), {}, hf.DynamicCache()
+    logits = [recipe.step(model, part, 4 * index, cache, sums) for index, part in enumerate(tokens.split(4))]
+    with torch.no_grad():
+        torch.testing.assert_close(torch.cat(logits), model(tokens[None], past_key_values=full).logits[0])
+    for bounded, whole, weights in zip(cache.layers, full.layers, eager(model, tokens)):
+        received = weights.sum(1).view(2, 2, -1).mean(1)
+        for head, of_keys in enumerate(received):
+            kept = sorted(of_keys[:12].topk(8).indices.tolist()) + [12, 13, 14, 15]
+            torch.testing.assert_close(bounded.values[0, head], whole.values[0, head, kept])
