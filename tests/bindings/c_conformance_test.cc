@@ -27,9 +27,9 @@ void expect_same_statistics(const Statistics& in_c, const Statistics& in_cpp) {
 }
 
 void expect_same_gradients(const BackwardResult& in_c, const BackwardResult& in_cpp) {
-  for (const auto member : {&BackwardResult::dq, &BackwardResult::dk, &BackwardResult::dv,
-                            &BackwardResult::d_bias, &BackwardResult::d_lambda,
-                            &BackwardResult::d_sinks})
+  for (const auto member :
+       {&BackwardResult::dq, &BackwardResult::dk, &BackwardResult::dv, &BackwardResult::d_bias,
+        &BackwardResult::d_lambda, &BackwardResult::d_sinks})
     expect_same_bits(in_c.*member, in_cpp.*member);
 }
 
@@ -41,6 +41,8 @@ void expect_the_same_in_c(const Problem& problem) {
   const ForwardResult forward_in_c = run_forward(data, options, in_c);
   expect_same_bits(forward_in_c.output, forward.output);
   expect_same_bits(forward_in_c.received, forward.received);
+  expect_same_bits(forward_in_c.received_of_all, forward.received_of_all);
+  expect_same_bits(forward_in_c.chosen, forward.chosen);
   expect_same_statistics(forward_in_c, forward);
   if (!problem.backward) return;
   const reference::GradientInput upstream = random_gradient(problem);
@@ -52,9 +54,8 @@ void expect_the_same_in_c(const Problem& problem) {
   const TangentResult tangent_in_c = run_tangent(data, forward, tangents, options, in_c);
   expect_same_bits(tangent_in_c.output, tangent.output);
   expect_same_statistics(tangent_in_c.statistics, tangent.statistics);
-  expect_same_gradients(
-      run_second_order(data, forward, tangents, tangent, upstream, options, in_c),
-      run_second_order(data, forward, tangents, tangent, upstream, options));
+  expect_same_gradients(run_second_order(data, forward, tangents, tangent, upstream, options, in_c),
+                        run_second_order(data, forward, tangents, tangent, upstream, options));
 }
 
 TEST(CConformance, GeneratedProblemsHaveTheBitsOfCpp) {

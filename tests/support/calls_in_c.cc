@@ -120,6 +120,8 @@ Call call_on(const AttentionInput& input) {
     call.block_table = array_of(input.pages.block_table);
     call.paged_keys = input.pages.keys;
     call.k_scale = array_of(input.k_scale);
+    call.seqused_k = array_of(input.pages.seqused_k);
+    call.cu_seq_q = array_of(input.pages.cu_seq_q);
   }
   return call;
 }
@@ -130,8 +132,7 @@ isentrope_forward_call call_of(const AttentionInput& input, const AttentionOutpu
   call.v_scale = array_of(input.v_scale);
   call.output = required(output.output);
   call.statistics = &statistics;
-  call.seqused_k = array_of(input.pages.seqused_k);
-  call.cu_seq_q = array_of(input.pages.cu_seq_q);
+  call.received = array_of(output.received);
   return call;
 }
 
@@ -225,9 +226,21 @@ void received(const AttentionInput& input, const AttentionOptions& options,
   require(isentrope_received(options_of(options).get(), &call));
 }
 
+void weights_at(const AttentionInput& input, const AttentionOptions& options,
+                const View<const float, 3>& lse, const View<const std::int64_t, 4>& keys,
+                const KeyWeights& result) {
+  auto call = call_on<isentrope_weights_at_call>(input);
+  call.lse = required(lse);
+  call.keys = required(keys);
+  call.weights = required(result.weights);
+  call.by_score = array_of(result.by_score);
+  call.by_bias = array_of(result.by_bias);
+  require(isentrope_weights_at(options_of(options).get(), &call));
+}
+
 }  // namespace
 
-check::Passes passes() { return {forward, backward, tangent, second_order, received}; }
+check::Passes passes() { return {forward, backward, tangent, second_order, received, weights_at}; }
 
 void forward_on_device(const AttentionInput& input, const AttentionOptions& options,
                        const AttentionOutput& output, const char* kernels, void* stream) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "tools/check/errors.h"
 
@@ -83,12 +84,12 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
 
 // A weight has the error of its logit and of the lse, which is rounded twice: to f32 and in log2.
 // Sums of rows are linear in these, so the reference adds the errors as it adds the weights.
-ReceivedReference reference_received(const Data& data, const reference::Result& forward,
-                                     const Arithmetic& arithmetic) {
-  if (data.problem.sequences > 0) return {};
+KeyStatisticsReference reference_key_statistics(const Data& data, const reference::Result& forward,
+                                                const Arithmetic& arithmetic) {
   const Problem& p = data.problem;
-  std::vector<double> weights(data.row_weights.begin(), data.row_weights.end());
-  std::vector<double> errors, sizes;
+  const std::vector<double> weights(data.row_weights.begin(), data.row_weights.end());
+  const std::vector<double> ones(weights.size(), 1);
+  std::vector<double> of_row, errors, sizes, any, any_of_all;
   for (std::size_t row = 0; row < weights.size(); ++row) {
     const RowStats& stats = forward.statistics[row];
     const double dx = logit_error(p, forward.logit_magnitude[row]) +
@@ -96,29 +97,53 @@ ReceivedReference reference_received(const Data& data, const reference::Result& 
                       (arithmetic.logits.empty() ? 0 : arithmetic.logits[row]);
     const double of_lse =
         kExpError + gamma(chain(stats.support)) + 5 * kUnit * (1 + std::abs(stats.lse));
+    of_row.push_back(growth(dx + of_lse) + kExpError);
     sizes.push_back(std::abs(weights[row]));
-    errors.push_back(sizes.back() * (growth(dx + of_lse) + kExpError));
+    errors.push_back(sizes.back() * of_row.back());
+    // If weights are unbounded, one that underflows in the reference may be 1.
+    any_of_all.push_back(of_row.back() >= kAnyWeight ? 1 : 0);
+    any.push_back(sizes.back() * any_of_all.back());
   }
-  const auto sets =
-      reference::received(data.reference_input(), data.options(), {weights, errors, sizes});
   const double sums = gamma(48 + 16);  // within a tile of rows; tiles are added in double
-  ReceivedReference result{sets[0], {}};
-  for (std::size_t j = 0; j < result.values.size(); ++j) {
-    const std::size_t head = j / static_cast<std::size_t>(p.keys);
-    double any = 0;  // if weights are unbounded, one that underflows in the reference may be 1
-    for (std::size_t row = head * static_cast<std::size_t>(p.queries);
-         row < (head + 1) * static_cast<std::size_t>(p.queries); ++row) {
-      if (sizes[row] > 0 && errors[row] >= sizes[row] * kAnyWeight) any += sizes[row];
-    }
-    result.budgets.push_back(sets[1][j] + sums * sets[2][j] + any);
+  const auto sets = reference::received(data.reference_input(), data.options(),
+                                        {weights, errors, sizes, ones, of_row});
+  const std::size_t heads =
+      sets[0].size() / static_cast<std::size_t>(std::max<std::int64_t>(p.keys, 1));
+  const auto sum_of = [&](const std::vector<double>& errors_of_rows,
+                          const std::vector<double>& sizes_of_rows,
+                          const std::vector<double>& any_of_rows, std::size_t j) {
+    const std::size_t rows = any_of_rows.size() / std::max<std::size_t>(heads, 1);
+    const std::size_t head = p.sequences > 0 ? 0 : j / static_cast<std::size_t>(p.keys);
+    const auto first = any_of_rows.begin() + static_cast<std::ptrdiff_t>(head * rows);
+    const auto last =
+        p.sequences > 0 ? any_of_rows.end() : first + static_cast<std::ptrdiff_t>(rows);
+    return errors_of_rows[j] + sums * sizes_of_rows[j] + std::accumulate(first, last, 0.0);
+  };
+  KeyStatisticsReference result{{sets[0], {}}, {sets[3], {}}, {}};
+  for (std::size_t j = 0; j < sets[0].size(); ++j) {
+    result.received.budgets.push_back(sum_of(sets[1], sets[2], any, j));
+    result.received_of_all.budgets.push_back(sum_of(sets[4], sets[3], any_of_all, j));
+  }
+  result.chosen.values =
+      reference::weights_at(data.reference_input(), data.options(), data.chosen()).weights;
+  for (std::size_t i = 0; i < result.chosen.values.size(); ++i) {
+    const std::size_t row = i / Data::kChosenKeys;
+    result.chosen.budgets.push_back(of_row[row] * result.chosen.values[i] + any_of_all[row]);
   }
   return result;
 }
 
-void add_received_error(const ReceivedReference& want, const ForwardResult& got, Ratio& to) {
+void add_key_statistics_error(const KeyStatisticsReference& want, const ForwardResult& got,
+                              Ratio& to) {
   Worst worst(DType::f32);
-  for (std::size_t j = 0; j < got.received.size(); ++j)
-    worst.add("received", j, got.received[j], want.values[j], want.budgets[j]);
+  const auto add = [&](const char* name, const std::vector<float>& values,
+                       const KeyStatisticsReference::Numbers& wanted) {
+    for (std::size_t j = 0; j < values.size(); ++j)
+      worst.add(name, j, values[j], wanted.values[j], wanted.budgets[j]);
+  };
+  add("received", got.received, want.received);
+  add("received_of_all", got.received_of_all, want.received_of_all);
+  add("weights_at", got.chosen, want.chosen);
   const Ratio ratio = worst.ratio();
   to.of_result.insert(ratio.of_result.begin(), ratio.of_result.end());
   if (!(ratio.worst > to.worst)) return;

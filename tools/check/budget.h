@@ -37,15 +37,19 @@ void add_cache_errors(const Data& data, const reference::Result& want, Arithmeti
 [[nodiscard]] Ratio forward_error_over_budget(const Problem& problem, const reference::Result& want,
                                               const ForwardResult& got,
                                               const Arithmetic& arithmetic = {});
-// Weights that keys receive in float64, and the error that each may have.
-struct ReceivedReference {
-  std::vector<double> values, budgets;
+// Statistics of keys in float64, and the error that each number may have.
+struct KeyStatisticsReference {
+  struct Numbers {
+    std::vector<double> values, budgets;
+  };
+  Numbers received, received_of_all, chosen;
 };
-[[nodiscard]] ReceivedReference reference_received(const Data& data,
-                                                   const reference::Result& forward,
-                                                   const Arithmetic& arithmetic = {});
-// Adds the weights that keys receive to a ratio; those of other implementations may be missing.
-void add_received_error(const ReceivedReference& want, const ForwardResult& got, Ratio& to);
+[[nodiscard]] KeyStatisticsReference reference_key_statistics(const Data& data,
+                                                              const reference::Result& forward,
+                                                              const Arithmetic& arithmetic = {});
+// Adds statistics of keys to a ratio; those of other implementations may be missing.
+void add_key_statistics_error(const KeyStatisticsReference& want, const ForwardResult& got,
+                              Ratio& to);
 
 [[nodiscard]] Ratio backward_error_over_budget(const Problem& problem,
                                                const reference::Result& forward,

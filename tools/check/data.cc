@@ -90,6 +90,8 @@ Data::Data(const Problem& p) : problem(p) {
   for (float& weight : row_weights) {
     if (of_rows() % 4 == 0) weight = 0;
   }
+  for (std::size_t i = 0; i < row_weights.size() * kChosenKeys; ++i)
+    chosen_keys.push_back(static_cast<std::int64_t>(of_rows() % (p.keys + 2)) - 1);
   if (p.special) make_special();
   make_mask();
   make_bias();
@@ -174,6 +176,12 @@ void Data::make_bias() {
   bias_.reserve(1);  // the view of an empty bias needs an address
   bias16_.reserve(1);
   if (p.slopes) slopes_ = normal_floats(p.heads, 1, DType::f32, random);
+}
+
+View<const std::int64_t, 4> Data::chosen() const {
+  const Problem& p = problem;
+  return contiguous_view<const std::int64_t, 4>(chosen_keys.data(),
+                                                {p.batch, p.heads, p.queries, kChosenKeys});
 }
 
 void Data::refresh() {

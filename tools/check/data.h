@@ -27,6 +27,10 @@ class Data {
   const Problem problem;
   std::vector<float> q, k, v;
   std::vector<float> row_weights;  // by which rows count in received(); some are 0
+  // Keys of each row for weights_at(), kChosenKeys of them; some are past the call's keys.
+  std::vector<std::int64_t> chosen_keys;
+  static constexpr std::int64_t kChosenKeys = 3;
+  [[nodiscard]] View<const std::int64_t, 4> chosen() const;
 
  private:
   void make_mask();

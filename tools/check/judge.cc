@@ -32,7 +32,7 @@ Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
       reference::attention_forward(data.reference_input(), data.options());
   const Arithmetic arithmetic = arithmetic_of(data, want);
   Ratio ratio = forward_error_over_budget(data.problem, want, got, arithmetic);
-  add_received_error(reference_received(data, want, arithmetic), got, ratio);
+  add_key_statistics_error(reference_key_statistics(data, want, arithmetic), got, ratio);
   return ratio;
 }
 
@@ -82,7 +82,7 @@ Judge::Judge(const Problem& problem) : data_(problem) {
   // Runs the validator only, without tasks, because the reference trusts its input.
   (void)run_forward(data_, [](std::int64_t, const auto&) {});
   forward_ = reference::attention_forward(data_.reference_input(), data_.options());
-  received_ = reference_received(data_, forward_, arithmetic_of(data_, forward_));
+  keys_ = reference_key_statistics(data_, forward_, arithmetic_of(data_, forward_));
   if (!problem.backward || problem.page_size > 0 || problem.cache_group > 0) return;
   upstream_ = random_gradient(problem);
   const reference::Input input = data_.reference_input();
@@ -121,7 +121,7 @@ Verdict Judge::judge(const ForwardResult& forward, const BackwardResult* backwar
   const Problem& p = data_.problem;
   Verdict verdict;
   verdict.forward = forward_error_over_budget(p, forward_, forward, arithmetic);
-  add_received_error(received_, forward, verdict.forward);
+  add_key_statistics_error(keys_, forward, verdict.forward);
   if (backward_ && backward != nullptr) {
     verdict.backward = backward_error_over_budget(p, forward_, *backward_, *backward, arithmetic);
   }

@@ -60,7 +60,7 @@ class Judge {
  private:
   Data data_;
   reference::Result forward_;
-  ReceivedReference received_;
+  KeyStatisticsReference keys_;
   std::optional<reference::GradientInput> upstream_;
   std::optional<reference::Gradients> backward_;
   // Given for a problem with the second-order pass.

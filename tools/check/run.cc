@@ -1,5 +1,6 @@
 #include "tools/check/run.h"
 
+#include <limits>
 #include <optional>
 
 #include "tools/check/room.h"
@@ -32,15 +33,24 @@ ForwardResult run_forward(const Data& data, const AttentionOptions& options, con
         view = contiguous_view<T, 3>(values.data(), {p.batch, p.heads, p.queries});
       },
       result, out.statistics);
+  const std::array<std::int64_t, 3> of_rows = {p.batch, p.heads, p.queries},
+                                    of_keys = {p.key_batches(), p.heads, p.keys};
+  const auto room = [](std::vector<float>& values, const auto& extents) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : extents) count *= extent;
+    // Numbers that nobody writes are found.
+    values.assign(static_cast<std::size_t>(count), std::numeric_limits<float>::quiet_NaN());
+    return contiguous_view(values.data(), extents);
+  };
+  out.received = room(result.received_of_all, of_keys);
   passes.forward(data.input(), options, out);
   result.output = output.floats();
-  if (p.sequences > 0) return result;  // received() takes one sequence at a time
-  result.received.resize(static_cast<std::size_t>(p.batch * p.heads * p.keys));
-  const std::array<std::int64_t, 3> of_rows = {p.batch, p.heads, p.queries};
+  const auto lse = contiguous_view<const float, 3>(result.lse.data(), of_rows);
   passes.received(data.input(), options,
-                  {contiguous_view<const float, 3>(result.lse.data(), of_rows),
-                   contiguous_view<const float, 3>(data.row_weights.data(), of_rows)},
-                  contiguous_view<float, 3>(result.received.data(), {p.batch, p.heads, p.keys}));
+                  {lse, contiguous_view<const float, 3>(data.row_weights.data(), of_rows)},
+                  room(result.received, of_keys));
+  passes.weights_at(data.input(), options, lse, data.chosen(),
+                    {room(result.chosen, data.chosen().extents)});
   return result;
 }
 

@@ -16,12 +16,15 @@ struct Passes {
   decltype(&attention_tangent) tangent = attention_tangent;
   decltype(&attention_second_order) second_order = attention_second_order;
   decltype(&isentrope::received) received = isentrope::received;
+  decltype(&isentrope::weights_at) weights_at = isentrope::weights_at;
 };
 
 // Contiguous results with all statistics. Output, dq, dk, dv: in the problem's type, then widened.
 struct ForwardResult : StatisticFields<std::vector<float>, std::vector<std::int64_t>> {
   std::vector<float> output;
-  std::vector<float> received;  // by keys, from rows that count by Data::row_weights
+  std::vector<float> received;         // by keys, from rows that count by Data::row_weights
+  std::vector<float> received_of_all;  // by keys, from all rows alike: of attention_forward()
+  std::vector<float> chosen;           // weights at Data::chosen_keys
 };
 [[nodiscard]] ForwardResult run_forward(const Data& data,
                                         const ParallelFor& parallel_for = run_serially);
