@@ -77,7 +77,10 @@ def speed(model, passage):
             begun = time.perf_counter()
             step(passage[-1:], position)
             seconds[method].append(time.perf_counter() - begun)
-    size = lambda cache: sum(x.numel() * x.element_size() for layer in cache.layers for x in (layer.keys, layer.values))
+
+    def size(cache):
+        return sum(x.numel() * x.element_size() for layer in cache.layers for x in (layer.keys, layer.values))
+
     return {m: {"seconds": sum(seconds[m]) / GENERATED, "bytes": size(cache)} for m, (_, cache) in readers.items()}
 
 

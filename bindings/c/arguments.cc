@@ -69,14 +69,14 @@ StatisticFields<View<T, 3>, View<Count, 3>> statistics_of(const char* function,
 // Returns the input of statistics of keys, which have no values.
 template <typename Call>
 AttentionInput keys_of(const char* function, const Call& c) {
-  return {.q = tensor_of(function, "q", c.q),
-          .k = tensor_of(function, "k", c.k),
-          .v = {},
-          .pages = {view_of<const std::int32_t, 2>(function, "block_table", c.block_table),
-                    c.paged_keys,
-                    view_of<const std::int64_t, 1>(function, "seqused_k", c.seqused_k),
-                    view_of<const std::int64_t, 1>(function, "cu_seq_q", c.cu_seq_q)},
-          .k_scale = view_of<const float, 4>(function, "k_scale", c.k_scale)};
+  return {
+      .q = tensor_of(function, "q", c.q),
+      .k = tensor_of(function, "k", c.k),
+      .v = {},
+      .pages = {view_of<const std::int32_t, 2>(function, "block_table", c.block_table),
+                c.paged_keys, view_of<const std::int64_t, 1>(function, "seqused_k", c.seqused_k),
+                view_of<const std::int64_t, 1>(function, "cu_seq_q", c.cu_seq_q)},
+      .k_scale = view_of<const float, 4>(function, "k_scale", c.k_scale)};
 }
 
 // The arrays of gradients that a call writes.

@@ -54,10 +54,10 @@ void put_weights(const AttentionInput& in, const AttentionOptions& options,
                  const View<const float, 3>& lse, const View<const std::int64_t, 4>& keys,
                  StableIValue* stack) {
   std::array<TorchTensor, 3> results;
-  isentrope::weights_at(in, options, lse, keys,
-                        {allocate<float>(results[0], keys.extents),
-                         allocate<float>(results[1], keys.extents),
-                         allocate<float>(results[2], keys.extents)});
+  isentrope::weights_at(
+      in, options, lse, keys,
+      {allocate<float>(results[0], keys.extents), allocate<float>(results[1], keys.extents),
+       allocate<float>(results[2], keys.extents)});
   for (TorchTensor& result : results) *stack++ = to_value(std::move(result));
 }
 

@@ -114,8 +114,8 @@ struct AttentionOutput {
   Tensor output{};             // [batch, heads, queries, value_dim], f32 or of q's type
   RowStatistics statistics{};  // those without data are not computed
   // Weight that each key receives from the rows of each query head, as received() of
-  // key_statistics.h computes it: f32 [batch, heads, keys]. Of several sequences: [sequences,
-  // heads, keys], 0 past the keys of a sequence. Decode steps, which memory limits, sum it from
+  // key_statistics.h computes it: f32 [batch, heads, keys]. If sequences differ, [sequences, heads,
+  // keys], with 0 past the keys of a sequence. Decode steps, which memory limits, sum it from
   // logits that they keep, instead of reading the keys again; this takes memory for rows times
   // keys. Without data: not computed.
   View<float, 3> received{};

@@ -274,10 +274,10 @@ typedef struct isentrope_weights_at_call {
   isentrope_array block_table; /* as in isentrope_forward_call */
   int64_t paged_keys;
   isentrope_array k_scale;
-  isentrope_array lse;               /* *; F32 [batch, heads, queries], of isentrope_forward() */
-  isentrope_array keys;              /* *; I64 [batch, heads, queries, chosen keys] */
-  isentrope_array weights;           /* *; F32 of the shape of keys */
-  isentrope_array by_score, by_bias; /* F32 of that shape: derivatives of the logits */
+  isentrope_array lse;                 /* *; F32 [batch, heads, queries], of isentrope_forward() */
+  isentrope_array keys;                /* *; I64 [batch, heads, queries, chosen keys] */
+  isentrope_array weights;             /* *; F32 of the shape of keys */
+  isentrope_array by_score, by_bias;   /* F32 of that shape: derivatives of the logits */
   isentrope_array seqused_k, cu_seq_q; /* as in isentrope_forward_call */
 } isentrope_weights_at_call;
 

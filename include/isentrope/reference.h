@@ -98,8 +98,8 @@ struct Tangents : TangentFields {
 [[nodiscard]] Gradients attention_second_order(const Input& input, const AttentionOptions& options,
                                                const Input& tangent, const GradientInput& gradient);
 
-// Computes the weights that keys receive, [sequences, heads, keys], once for each set of row weights
-// [batch, heads, queries]: the sums are linear in these, so error budgets are sums too.
+// Computes the weights that keys receive, [sequences, heads, keys], once for each set of row
+// weights [batch, heads, queries]: the sums are linear in these, so error budgets are sums too.
 [[nodiscard]] std::vector<std::vector<double>> received(
     const Input& input, const AttentionOptions& options,
     const std::vector<std::vector<double>>& weights);

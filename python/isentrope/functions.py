@@ -257,9 +257,9 @@ def decode(
         seqused_k: int32 or int64 [batch]: the number of keys of each sequence, including those of the queries. None: all
             keys of its pages.
         k_scale, v_scale: float32 [pages, kv_heads, page_size, groups], for int8 caches, which are computed in float32.
-        return_received: whether to return the weight that each key receives as the last result, as `received` computes it,
-            float32 [batch, heads, keys of all pages of a sequence], 0 from seqused_k on. It costs a decode step little,
-            because keys are read once for both. On the CPU, not in float64.
+        return_received: whether the last result is the weight that each key receives, as `received` computes it: float32
+            [batch, heads, keys of all pages of a sequence], 0 from seqused_k on. It costs a decode step little, because
+            keys are read once for both. On the CPU, not in float64.
 
     n is that of the sequence. Not differentiable: inputs that require gradients are a ValueError, unless gradients are
     disabled. Everything else, results and errors included, is as in `attention`.

@@ -196,8 +196,8 @@ class ReceivedTask {
       auto sum = hn::Load(d, sums + j);
       for (std::size_t r = 0; r < rows; ++r) {
         const float* of_row = logits + r * kGradientKeys + j;
-        sum = hn::Add(
-            sum, weighted(hn::Load(d, of_row), rows_.lse[row + r], rows_.weight[row + r]));
+        sum =
+            hn::Add(sum, weighted(hn::Load(d, of_row), rows_.lse[row + r], rows_.weight[row + r]));
       }
       hn::Store(sum, d, sums + j);
     }
@@ -208,7 +208,8 @@ class ReceivedTask {
                 std::size_t columns, float* HWY_RESTRICT logits, float* HWY_RESTRICT sums) const {
     const Floats d;
     for (std::size_t j = 0; j < columns; j += hn::Lanes(d))
-      hn::Store(weighted(hn::Load(d, logits + j), rows_.lse[row], rows_.weight[row]), d, logits + j);
+      hn::Store(weighted(hn::Load(d, logits + j), rows_.lse[row], rows_.weight[row]), d,
+                logits + j);
     const LogitTerms row_terms = terms(ranges, row, key + first);
     for (std::size_t j = ranges.begin[row]; j < ranges.end[row]; j += ranges.stride) {
       if (!row_terms.is_masked(static_cast<std::int64_t>(j - first)))
@@ -249,8 +250,7 @@ void received_of_logits(const ReceivedCall& call, const View<float, 4>& logits, 
     const std::size_t count = HWY_MIN(kGradientKeys, keys - first);
     for (std::int64_t query = 0; query < call.input.q.extents[2]; ++query) {
       const auto lse = static_cast<double>(call.rows.lse(batch, head, query));
-      const double kept =
-          call.options.sinks ? non_sink_weight(lse, call.options.sinks(head)) : 1;
+      const double kept = call.options.sinks ? non_sink_weight(lse, call.options.sinks(head)) : 1;
       const float* of_row = &logits(batch, head, query, static_cast<std::int64_t>(first));
       for (std::size_t j = 0; j < count; j += hn::Lanes(d)) {
         const auto weights = weighted(hn::LoadU(d, of_row + j), static_cast<float>(kLog2E * lse),

@@ -70,8 +70,9 @@ def below_autograd(operator: Any) -> Any:
 
 
 _NAMES = (
-    "attention", "attention_backward", "attention_tangent", "attention_second_order", "decode",
-    "decode_codes", "decode_received", "received", "received_paged", "weights_at", "weights_at_paged", "quantize", "write_cache", "row_lengths", "keys_seen", "check_call",
+    "attention", "attention_backward", "attention_tangent", "attention_second_order", "decode", "decode_codes",
+    "decode_received", "received", "received_paged", "weights_at", "weights_at_paged", "quantize", "write_cache",
+    "row_lengths", "keys_seen", "check_call",
     "model_scale", "rule_text",
     "rule_lambda", "rule_to_json", "rule_from_json", "rule_heads", "rule_of_heads", "rule_reads_length",
     "rule_reads_position", "rule_table",
