@@ -35,6 +35,11 @@ def _checked(steps: Steps, tensors: Any, numbers: Any, table: Tensor | None, use
     return call
 
 
+def _refuse_packed(starts: Tensor | None) -> None:
+    if starts is not None:
+        raise NotImplementedError("[attention] cu_seq_q must be absent on a device; got one")
+
+
 def _page(call: Operands) -> int:
     return 0 if call.table is None else call.k.shape[2]
 
@@ -42,12 +47,13 @@ def _page(call: Operands) -> int:
 def received(*arguments: Any) -> Tensor:
     """Implements isentrope::received."""
     *shared, lse, weights = arguments
-    return received_paged(*shared, lse, weights, None, None, None)
+    return received_paged(*shared, lse, weights, None, None, None, None)
 
 
 def received_paged(*arguments: Any) -> Tensor:
     """Implements isentrope::received_paged."""
-    *shared, lse, weights, _, table, used = arguments
+    *shared, lse, weights, _, table, used, starts = arguments
+    _refuse_packed(starts)
     column = torch.ones_like(lse) if weights is None else weights.contiguous()
     q = shared[0]
     output = q.new_zeros(()).expand(*q.shape[:3], 1)
@@ -75,12 +81,13 @@ def _received(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...
 
 def weights_at(*arguments: Any) -> tuple[Tensor, ...]:
     """Implements isentrope::weights_at."""
-    return weights_at_paged(*arguments, None, None, None)
+    return weights_at_paged(*arguments, None, None, None, None)
 
 
 def weights_at_paged(*arguments: Any) -> tuple[Tensor, ...]:
     """Implements isentrope::weights_at_paged."""
-    *shared, lse, keys, _, table, used = arguments
+    *shared, lse, keys, _, table, used, starts = arguments
+    _refuse_packed(starts)
     return _run(_weights_at, shared, table, used, lse.contiguous(), keys.contiguous())
 
 

@@ -26,6 +26,6 @@ def test_weights_of_chosen_keys_compile():
     q, k = (torch.empty(rows, 128, dtype=torch.bfloat16).expand(count, heads, rows, 128) for count, heads, rows in ((4, 32, 8), (64, 8, 16)))
     pages, used = torch.zeros(4, 16, dtype=torch.int32), torch.full((4,), 256)
     with launches(TARGETS["sm_90"]) as recorded:
-        weights_at_paged(*call_of(q, k, k, causal=True), torch.empty(4, 32, 8), torch.zeros(4, 32, 8, 5, dtype=torch.int64), None, pages, used)
+        weights_at_paged(*call_of(q, k, k, causal=True), torch.empty(4, 32, 8), torch.zeros(4, 32, 8, 5, dtype=torch.int64), None, pages, used, None)
     (one,) = (one for one in recorded if one.name == "weights_at")
     assert compiled(one, TARGETS["sm_90"]).spilled == 0
