@@ -130,6 +130,7 @@ _OWN_F16 = {
     ("sm80", "key gradient"): _OWN["sm80", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     ("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     ("sm100", "key gradient"): _HALVES["key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
+    ("gfx", "tangents by key"): _HALVES["tangents by key"] | {128: Tiles(16, 16, 8, 1)},
     # With 32 keys one register more than 512 is needed.
     ("gfx", "query gradient"): _HALVES["query gradient"] | {256: Tiles(32, 16, 8, 1)},
 }
