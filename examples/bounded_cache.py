@@ -6,7 +6,7 @@ SIZE, CHUNK = 512, 64  # entries of a key head, and how many more until a cut
 
 
 def kept(received):
-    """Returns the entries to keep of [heads, keys]: the last and the heaviest."""
+    """Returns the entries to keep: the last and, by head, the heaviest."""
     heaviest = received[:, :-CHUNK].topk(SIZE - CHUNK, 1).indices.sort(1).values
     last = torch.arange(-CHUNK, 0) + received.shape[1]
     return torch.cat([heaviest, last.expand(len(received), -1)], 1)
