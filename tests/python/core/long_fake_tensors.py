@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import isentrope
 from isentrope._core.call import Call
-from isentrope._core.library import OPS
+from isentrope._core.library import OPS, SUPPORT
 from isentrope.statistics import ALL
 
 Q, K = torch.randn(2, 5, 4, 8).transpose(1, 2), torch.randn(2, 2, 7, 8)
@@ -14,7 +14,13 @@ TABLE, USED = torch.tensor([[0], [1]]), torch.tensor([5, 7])
 CALL = Call(Q, K, K, rule="logn(3)", causal=2, attn_mask=torch.rand(2, 4, 5, 7) > 0.5)
 CODES, SCALES = OPS.quantize(K, 2)
 RESULTS = OPS.attention(*CALL, ALL)
+POINT = *CALL, ALL & (SUPPORT - 1), *RESULTS[:2]
+TANGENTS = torch.ones_like(Q), torch.ones_like(K), None, None, None, None
+MOVED = OPS.attention_tangent(*POINT, *TANGENTS)
+CACHED, PAGES = CALL._replace(attn_mask=None), (TABLE, USED, None)
+LSE, CHOSEN = torch.zeros(2, 4, 5), torch.zeros(2, 4, 5, 3, dtype=torch.int64)
 PACKED = torch.randn(5, 4, 8), torch.randn(7, 2, 8), torch.randn(7, 2, 8)
+TOKENS = PACKED[1][None].transpose(1, 2)
 STARTS = torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7])
 
 OPERATORS = {
@@ -22,12 +28,21 @@ OPERATORS = {
     "attention_backward": (
         OPS.attention_backward, (*CALL, ALL, *RESULTS[:2], RESULTS[0], torch.zeros_like(RESULTS[1]), True, True, True, False),
     ),
-    "decode": (OPS.decode, (*CALL._replace(attn_mask=None), TABLE, USED, None, ALL)),
-    "decode_codes": (OPS.decode_codes, (*CALL._replace(k=CODES, v=CODES, attn_mask=None), SCALES, SCALES, TABLE, USED, None, ALL)),
+    "attention_tangent": (OPS.attention_tangent, (*POINT, *TANGENTS)),
+    "attention_second_tangent": (OPS.attention_second_tangent, (*POINT, *TANGENTS, *TANGENTS)),
+    "attention_second_order": (OPS.attention_second_order, (*POINT, *TANGENTS, *MOVED, RESULTS[0], None, False, False, False)),
+    "received": (OPS.received, (*CALL, LSE, None)),
+    "received_paged": (OPS.received_paged, (*CACHED, LSE, None, None, *PAGES)),
+    "weights_at": (OPS.weights_at, (*CALL, LSE, CHOSEN)),
+    "weights_at_paged": (OPS.weights_at_paged, (*CACHED, LSE, CHOSEN, None, *PAGES)),
+    "decode": (OPS.decode, (*CACHED, *PAGES, ALL)),
+    "decode_received": (OPS.decode_received, (*CACHED, None, None, *PAGES, ALL)),
+    "decode_codes": (OPS.decode_codes, (*CACHED._replace(k=CODES, v=CODES), SCALES, SCALES, *PAGES, ALL)),
+    "write_cache": (OPS.write_cache, (TOKENS, TOKENS, K.clone(), K.clone(), torch.arange(7))),
     "quantize": (OPS.quantize, (K, 2)),
     "row_lengths": (OPS.row_lengths, CALL),
     "keys_seen": (OPS.keys_seen, (*CALL._replace(attn_mask=None), torch.tensor([[0, 2], [2, 5]]))),
-    "check_call": (OPS.check_call, (*CALL, None)),
+    "check_call": (OPS.check_call, (*CALL, None, None)),
 }  # fmt: skip
 
 
