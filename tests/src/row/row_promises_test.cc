@@ -213,10 +213,11 @@ TEST_P(RowPromises, AKeyReceivesNothingFromRowsThatDoNotSeeIt) {
     const auto heads = static_cast<std::size_t>(p.heads), keys = static_cast<std::size_t>(p.keys),
                queries = static_cast<std::size_t>(p.queries);
     const ForwardResult clean = run_forward(data);
-    // The last query and the first key it does not see; rows of weight 0 count for nothing.
-    std::fill_n(data.q.end() - p.dim, p.dim, kNaN);
-    for (std::size_t head = 0; head < heads; ++head)
-      data.row_weights[(head + 1) * queries - 1] = head + 1 == heads ? 1 : 0;
+    // The last queries and the first key they do not see; rows of weight 0 count for nothing.
+    for (std::size_t last = queries - 1; last < heads * queries; last += queries) {
+      std::fill_n(data.q.begin() + static_cast<std::int64_t>(last) * p.dim, p.dim, kNaN);
+      data.row_weights[last] = last + 1 == heads * queries ? 1 : 0;
+    }
     std::fill_n(data.k.begin() + p.queries * p.dim, p.dim, kNaN);
     data.refresh();
     const ForwardResult poisoned = run_forward(data);
