@@ -295,7 +295,7 @@ def _over_cache(
             )
         names = statistic_names(return_stats)
         wanted = 0 if names is None else wanted_bits(names)
-        scales = cache.scales()
+        scales: tuple[Tensor | None, ...] = cache.scales()
         if return_received and cache.q.dtype is torch.float64:
             raise ValueError("[attention] return_received must be False in float64; got True: use isentrope.received")
         operator = CHECKED.decode_codes if scales else CHECKED.decode

@@ -55,8 +55,9 @@ def tangent(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _tangent(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
-    (*numbers, wanted), (output, statistics, *tangents) = numbers, tensors[TENSORS:]
-    call = _operands(steps, tensors[:TENSORS], numbers)
+    *of_call, wanted = numbers
+    output, statistics, *tangents = tensors[TENSORS:]
+    call = _operands(steps, tensors[:TENSORS], tuple(of_call))
     t_output, t_statistics = steps.allocate(*results_of(call.q, call.value_dim, wanted & (SUPPORT - 1))[:2])
     steps.do(Tensor.zero_, t_statistics)  # some have no tangent
     if min(*call.rows, call.keys) == 0:
@@ -82,9 +83,9 @@ def second_order(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _second_order(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
-    *numbers, wanted, wants_bias, wants_lambda, wants_sinks = numbers
+    *of_call, wanted, wants_bias, wants_lambda, wants_sinks = numbers
     output, statistics, *tangents, t_output, t_statistics, d_output, d_statistics = tensors[TENSORS:]
-    call = _operands(steps, tensors[:TENSORS], numbers)
+    call = _operands(steps, tensors[:TENSORS], tuple(of_call))
     results = steps.allocate(*gradient_results(call.q, call.k, call.v, wants_bias, wants_lambda, wants_sinks, False))
     dq, dk, dv, d_bias, d_lambda, d_sink = results
     if min(*call.rows, call.keys) == 0:
