@@ -193,7 +193,7 @@ def test_the_demo_measures_its_four_parts(demo, tmp_path, monkeypatch, capsys):
     *sentences, page = capsys.readouterr().out.splitlines()
     assert len(sentences) == 5 and page == f"The page: {tmp_path / 'out' / 'report.html'}"
     page, record = ((tmp_path / "out" / name).read_text() for name in ("report.html", "demo.json"))
-    assert page.count("<figure>") == 6 and "undecided (fewer than 3 seeds)" in page
+    assert page.count("<figure>") == 7 and "undecided (fewer than 3 seeds)" in page and "Weight on the first key" in page
     record = json.loads(record)
     assert [each["rule"]["rule"] for each in record["heads"]] == ["standard", demo.RULE]
     assert record["heads"][0]["mean"]["entropy"] != record["heads"][1]["mean"]["entropy"]
