@@ -228,6 +228,7 @@ test-all: configure
 	@$(MAKE) test-transformers
 	@$(MAKE) test-jax
 	@$(if $(TORCH),$(MAKE) test-torch)
+	@scripts/last-green
 
 # For AVX-512 only.
 coverage:
@@ -238,10 +239,12 @@ coverage:
 	  cmake --build build/coverage --target $(COVERAGE_TESTS); \
 	  find build/coverage -name '*.gcda' -delete; \
 	  ctest --test-dir build/coverage --output-on-failure -j $$(nproc) -R "^($(subst $() ,|,$(strip $(COVERAGE_TESTS))))$$"; \
-	  "$$(scripts/setup --print)" scripts/coverage build/coverage
+	  "$$(scripts/setup --print)" scripts/coverage build/coverage; \
+	  scripts/last-green $@
 
 mutants: setup
 	@"$$(scripts/setup --print)" scripts/mutate --record docs/results/mutants.json $(ARGS)
+	@scripts/last-green $@
 
 # Each torch has its own environment. Tests of ranks share file names with others, which one process cannot import.
 test-torch: configure
@@ -253,6 +256,7 @@ test-torch: configure
 	      "$$python" -m pytest -q -m "not long" $$files || exit 1; \
 	  done || exit 1; \
 	done
+	@scripts/last-green $@
 
 # The installed torch serves all versions of transformers, each in a folder in front of it.
 test-transformers: configure
@@ -262,6 +266,7 @@ test-transformers: configure
 	  PYTHONPATH="$$folder:$(BUILD)/python" PYTHONDONTWRITEBYTECODE=1 \
 	    "$$(scripts/setup --print)" -m pytest -q -m "not long" tests/python/hf || exit 1; \
 	done
+	@scripts/last-green $@
 
 # One library serves every version. Each has its own environment, without torch.
 build-jax: configure
@@ -273,6 +278,7 @@ test-jax: build-jax
 	  python="$$(scripts/setup --jax $$version)" && echo "== jax $$version" && \
 	  PYTHONPATH=$(BUILD)/python PYTHONDONTWRITEBYTECODE=1 "$$python" -m pytest -q tests/bindings/jax || exit 1; \
 	done
+	@scripts/last-green $@
 
 # Table and figure of docs/contributors/numerics.md, measured on this machine.
 numerics: configure-programs
@@ -289,6 +295,7 @@ test-peers: configure build-jax
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --jax $(lastword $(JAX)) flax equinox keras)" -m pytest -q tests/peers/test_jax_clients.py
 	@python3 docs/generate/test_tables.py
 	@$(MAKE) --no-print-directory test-vllm
+	@scripts/last-green $@
 
 # vLLM pins its own torch and more, so it has an environment of its own.
 build/vllm/bin/python:
@@ -300,24 +307,28 @@ test-vllm: configure build/vllm/bin/python
 	@cmake --build $(BUILD) --target isentrope_operators
 	@PYTHONPATH=$(BUILD)/python build/vllm/bin/python tests/peers/vllm_layers.py
 	@PYTHONPATH=$(BUILD)/python build/vllm/bin/python tests/peers/vllm_engine.py
+	@scripts/last-green $@
 
 test-asan: setup
 	@cmake --preset asan -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
 	  -DISENTROPE_TORCH=ON --log-level=NOTICE
 	@cmake --build build/asan
 	@ctest --test-dir build/asan --output-on-failure -j 2 $(NOT_THE_LONGEST)
+	@scripts/last-green $@
 
 test-tsan: setup
 	@cmake --preset tsan --log-level=NOTICE
 	@cmake --build build/tsan --target threads_test row_promises_test
 	@build/tsan/bin/threads_test
 	@build/tsan/bin/row_promises_test --gtest_filter='*Threads*'
+	@scripts/last-green $@
 
 test-trixie:
 	@scripts/in-debian trixie g++ pkgconf $(IN_TREE) $(LIBRARIES) -- sh -ec ' \
 	  cmake --preset trixie --log-level=NOTICE; cmake --build build/trixie; \
 	  ctest --test-dir build/trixie --output-on-failure -j 2 $(NOT_THE_LONGEST); \
 	  build/trixie/bin/isentrope check --generate $(PROBLEMS) --quiet'
+	@scripts/last-green $@
 
 test-arm:
 	@scripts/in-debian $(SUITE) g++-aarch64-linux-gnu qemu-user $(IN_TREE) $(LIBRARIES:=:arm64) -- sh -ec ' \
@@ -326,6 +337,7 @@ test-arm:
 	  ctest --test-dir build/arm-$(SUITE) --output-on-failure -j 2 -R "^($(subst $() ,|,$(strip $(ARM_TESTS)))|mutant)"; \
 	  qemu-aarch64 build/arm-$(SUITE)/bin/isentrope check --generate $(PROBLEMS) --quiet; \
 	  qemu-aarch64 -cpu cortex-a76 build/arm-$(SUITE)/bin/isentrope check --generate $(PROBLEMS) --quiet'
+	@scripts/last-green $@
 
 docs: configure
 	@scripts/setup --with doxygen
@@ -343,9 +355,11 @@ fuzz:
 	    -print_final_stats=1 -artifact_prefix=build/fuzz/found/$$name- \
 	    build/fuzz/grown/$$name tests/fuzz/corpus/$$name || exit 1; \
 	done
+	@scripts/last-green $@
 
 wheel: setup
 	@scripts/wheel build/wheel
+	@scripts/last-green $@
 
 release-check:
 	@scripts/release-check
@@ -358,6 +372,7 @@ lint: setup
 	@scripts/setup --with clang-tidy-19
 	@cmake --preset dev -DPython3_EXECUTABLE="$$(scripts/setup --print)" --log-level=NOTICE
 	@scripts/lint build/dev
+	@scripts/last-green $@
 
 clean:
 	@rm -rf build
