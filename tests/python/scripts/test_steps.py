@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts/steps"
+sys.path.append(str(SCRIPT.parent))  # has what it imports
 MAKEFILE = """
 setup:
 	@echo noise of pip
