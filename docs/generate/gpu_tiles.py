@@ -1,16 +1,9 @@
-#!/usr/bin/env python3
-"""Writes the package's table of tiles, python/isentrope/gpu/tile_tables/sm90.json, from what docs/results/gpu-h200.json measured.
-
-    docs/generate/gpu_tiles.py [--check]          # --check: exit status 1 if the table is not current
-"""
+"""The package's table of tiles, from what docs/results/gpu-h200.json measured."""
 
 import json
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-MEASURED = ROOT / "docs/results/gpu-h200.json"
-TABLE = ROOT / "python/isentrope/gpu/tile_tables/sm90.json"
+from text import record
+
 KEY = ("kernel", "dtype", "columns", "results")
 OUTDATED = ("few rows",)  # kernels whose loop was replaced after the measurement
 FIELDS = ("rows", "keys", "warps", "stages", "registers", "apart")
@@ -30,16 +23,9 @@ def fastest(measured):
         yield dict(zip(KEY, key)) | {"tiles": tiles, "ms": row["ms"], "planned_ms": planned[key]}
 
 
-def table():
-    record = json.loads(MEASURED.read_text())
-    current = [row for row in record["tiles"] if row["kernel"] not in OUTDATED]
-    head = {"version": 2, "card": record["machine"], "chip": "sm90", "date": record["date"], **record["versions"]}
+def files() -> dict[str, str]:
+    found = record("gpu-h200")
+    current = [row for row in found["tiles"] if row["kernel"] not in OUTDATED]
+    head = {"version": 2, "card": found["machine"], "chip": "sm90", "date": found["date"], **found["versions"]}
     rows = ",\n  ".join(json.dumps(row) for row in fastest(current))
-    return f'{json.dumps(head)[:-1]}, "rows": [\n  {rows}\n]}}\n'
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(TABLE.read_text() != table() and f"{TABLE} is not current: run docs/generate/gpu_tiles.py")
-    TABLE.parent.mkdir(exist_ok=True)
-    TABLE.write_text(table())
+    return {"python/isentrope/gpu/tile_tables/sm90.json": f'{json.dumps(head)[:-1]}, "rows": [\n  {rows}\n]}}\n'}

