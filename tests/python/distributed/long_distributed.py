@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from cases import compare
-from ranks import run
+from ranks import over, run
 
 from isentrope import ScaleRule, distributed
 
@@ -40,17 +40,14 @@ def problem(random_):
     return length, options, sizes
 
 
-def generated(rank, method, count):
+@pytest.mark.parametrize("method", ["ring", "all_gather", "all_to_all"])
+@over(RANKS)
+def test_generated_problems(rank, method):
     random_ = random.Random(method)
-    for _ in range(count):
+    for _ in range(200):
         length, options, sizes = problem(random_)
         way = {"method": method, "layout": random_.choice(["contiguous", "zigzag"])}
         compare(rank, RANKS, length, way, options, **sizes)
-
-
-@pytest.mark.parametrize("method", ["ring", "all_gather", "all_to_all"])
-def test_generated_problems(method):
-    run(RANKS, generated, method, 200)
 
 
 def peak(rank, ranks):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import multiprocessing
 import os
 import socket
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -30,7 +33,7 @@ def _rank(
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
     try:
         dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=timedelta(seconds=limit))
-        result = function(rank, *arguments)
+        result = getattr(function, "of_rank", function)(rank, *arguments)
         if to_the_end:
             dist.barrier()
             dist.destroy_process_group()
@@ -75,3 +78,23 @@ def run(ranks: int, function: Any, *arguments: Any, limit: float = 60) -> list:
     if failures:
         raise RuntimeError("\n".join(failures))
     return [result for result, _ in results]
+
+
+def over(ranks: int | None = None) -> Callable[[Callable], Callable]:
+    """Makes a function a test: every rank calls it with its number and the parameters of the test.
+
+    ranks: how many; None: the test's parameter of that name.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        def test(**parameters: Any) -> None:
+            run(ranks or parameters["ranks"], test, parameters)
+
+        functools.update_wrapper(test, function)
+        del test.__wrapped__  # so that pytest reads the signature below
+        test.__signature__ = inspect.Signature(list(inspect.signature(function).parameters.values())[1:])
+        # Processes find the test by its name, and in it the function.
+        test.of_rank = lambda rank, parameters: function(rank, **parameters)
+        return test
+
+    return decorate

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from cases import compare, tensors
-from ranks import run
+from ranks import over
 
 import isentrope
 from isentrope import ScaleRule, distributed
@@ -68,16 +68,15 @@ ONE_OR_FOUR = [pytest.param(ranks, marks=pytest.mark.long) for ranks in (1, 4)]
 
 @pytest.mark.parametrize("ranks", [2, *ONE_OR_FOUR])
 @pytest.mark.parametrize("cases", [every_option, *(pytest.param(x, marks=pytest.mark.long) for x in (every_mask, every_length))])
-def test_equals_one_process(ranks, cases):
-    run(ranks, each_way, cases, ranks)
-
-
-def each_way(rank, cases, ranks):
+@over()
+def test_equals_one_process(rank, ranks, cases):
     for way in WAYS:
         cases(rank, ranks, way)
 
 
-def every_rule(rank):
+@pytest.mark.long
+@over(2)
+def test_every_rule_of_the_catalogue(rank):
     for name in ScaleRule.names():
         if name not in ("constant", "table", "per_row", "closed_form"):
             compare(rank, 2, 9, {"layout": "zigzag"}, {"rule": name, "causal": True})
@@ -88,11 +87,6 @@ def every_rule(rank):
             compare(rank, 2, 9, way, rule | {"causal": True})
 
 
-@pytest.mark.long
-def test_every_rule_of_the_catalogue():
-    run(2, every_rule)
-
-
 def test_a_rule_for_each_head_is_cut_with_the_heads():
     assert CHECKED.rule_of_heads("logn(train_len=4)", 1, 2) == "logn(train_len=4)"
     cut = ScaleRule(CHECKED.rule_of_heads("ssmax(s=[1, 2, 3, 4], b=0.5, n_min=2)", 1, 2))
@@ -101,7 +95,8 @@ def test_a_rule_for_each_head_is_cut_with_the_heads():
     assert ScaleRule(product) == ScaleRule("scaled(gain=[3, 4]) * logn(train_len=4)")
 
 
-def nearly_equal(rank):
+@over(2)
+def test_one_of_two_keys_that_are_nearly_equal_is_the_largest(rank):
     """Each of two parts has a key whose logit is within a thousandth of the largest one."""
     q, k = torch.ones(1, 1, 4, 4), torch.zeros(1, 1, 4, 4)
     k[0, 0, 1], k[0, 0, 3] = 2.0, 2.0005
@@ -114,16 +109,10 @@ def nearly_equal(rank):
         torch.testing.assert_close(its, whole[:, :, mine])
 
 
-def test_one_of_two_keys_that_are_nearly_equal_is_the_largest():
-    run(2, nearly_equal)
-
-
-def compiled(rank):
-    for method in ("ring", "all_gather", "all_to_all"):
-        compile_and_compare(method)
-
-
-def compile_and_compare(method):
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["ring", "all_gather", "all_to_all"])
+@over(2)
+def test_compiles_without_a_break(rank, method):
     def step(q, k, v):
         output, s = distributed.attention(
             q, k, v, method=method, causal=True, scale=0.3, return_stats=("entropy", "support")
@@ -141,12 +130,8 @@ def compile_and_compare(method):
             torch.testing.assert_close(a, b)
 
 
-@pytest.mark.long
-def test_compiles_without_a_break():
-    run(2, compiled)
-
-
-def refused(rank):
+@over(2)
+def test_bad_arguments_are_named(rank):
     q, k, v = tensors(4)
     with pytest.raises(ValueError, match="layout must be one of contiguous, zigzag; got 'stripes'"):
         distributed.attention(q, k, v, layout="stripes")
@@ -177,7 +162,3 @@ def refused(rank):
     with pytest.raises(NotImplementedError, match="double backward"):
         (dq,) = torch.autograd.grad(output.sum(), q, create_graph=True)
         dq.sum().backward()
-
-
-def test_bad_arguments_are_named():
-    run(2, refused)

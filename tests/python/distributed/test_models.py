@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 from cases import tensors, whole
-from ranks import run
+from ranks import over, run
 from torch.distributed import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -35,12 +35,10 @@ def model_of(name):
     return transformers.AutoModelForCausalLM.from_config(CONFIGS[name](), attn_implementation="isentrope")
 
 
-def dtensors(rank):
-    for placements in ([Shard(0), Shard(2)], [Shard(1), Shard(2)], [Replicate(), Shard(2)]):
-        placed(placements)
-
-
-def placed(placements):
+@pytest.mark.long
+@pytest.mark.parametrize("placements", [[Shard(0), Shard(2)], [Shard(1), Shard(2)], [Replicate(), Shard(2)]], ids=str)
+@over(4)
+def test_dtensors_sharded_over_their_rows(rank, placements):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("other", "rows"))
     inputs = tensors(12)
     options = {"rule": "logn(4)", "causal": True, "key_end": torch.tensor([12, 7]), "sinks": torch.randn(4)}
@@ -78,14 +76,11 @@ def placed(placements):
         distributed.attention(*(x.redistribute(mesh, [Replicate(), Replicate()]) for x in spread))
 
 
-@pytest.mark.long
-def test_dtensors_sharded_over_their_rows():
-    run(4, dtensors)
-
-
-def numbers_of_heads(rank, shape):
-    """Every rank has the numbers of its heads, whose keys only they read."""
-    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("heads", "rows"))
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
+@over()
+def test_a_rule_with_numbers_of_heads_that_are_sharded(rank, ranks):
+    """Every rank has the numbers of its heads, whose keys only they read. Four ranks also share the rows."""
+    mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("heads", "rows"))
     inputs = tensors(12)
     options = {"rule": "ssmax(s=[1, 2, 3, 4]) * logn(4)", "causal": True, "scale": 0.3}
     output, s = whole(*inputs, options)
@@ -102,22 +97,12 @@ def numbers_of_heads(rank, shape):
         distributed.attention(*spread, rule="ssmax(s=[1, 2, 3])")
 
 
-def test_a_rule_with_numbers_of_heads_that_are_sharded():
-    run(2, numbers_of_heads, (2, 1))
-
-
 @pytest.mark.long
-def test_a_rule_with_numbers_of_heads_that_are_sharded_as_rows_are():
-    run(4, numbers_of_heads, (2, 2))
-
-
-def trained(rank):
-    for name in CONFIGS:
-        train(name, "zigzag" if name.startswith("llama") else "contiguous")
-
-
-def train(name, layout):
+@pytest.mark.parametrize("name", CONFIGS)
+@over(4)
+def test_models_on_a_mesh_have_the_gradients_of_one_process(rank, name):
     """Pairs of ranks have one batch each, and split its sequences over both ranks."""
+    layout = "zigzag" if name.startswith("llama") else "contiguous"
     tokens = torch.randint(3, 61, (4, 12))
     labels = tokens.clone()
     labels[:, :2] = -100
@@ -148,17 +133,9 @@ def train(name, layout):
         torch.testing.assert_close(a.grad.full_tensor(), b.grad, rtol=0, atol=1e-6, msg=lambda text, key=key: key + text)
 
 
-@pytest.mark.long
-def test_models_on_a_mesh_have_the_gradients_of_one_process():
-    run(4, trained)
-
-
-def inputs_of_models(rank):
-    for name in ("llama", "llama4"):
-        inputs_of_a_model(name)
-
-
-def inputs_of_a_model(name):
+@pytest.mark.parametrize("name", ["llama", "llama4"])
+@over(2)
+def test_masks_and_documents_of_a_model(rank, name):
     alone, model = model_of(name), model_of(name)
     isentrope.hf.context_parallel(model, None)
     tokens = torch.randint(3, 61, (2, 11))
@@ -192,10 +169,6 @@ def inputs_of_a_model(name):
         model(tokens, logits_to_keep=1)
 
 
-def test_masks_and_documents_of_a_model():
-    run(2, inputs_of_models)
-
-
 ROPES = {
     "dynamic": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
     "longrope": {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [1, 2, 4, 8],
@@ -203,7 +176,9 @@ ROPES = {
 }  # fmt: skip
 
 
-def ropes_that_read_the_length(rank):
+@pytest.mark.long
+@over(2)
+def test_ropes_that_read_the_length_read_that_of_the_sequence(rank):
     for kind in (*ROPES, "switched"):
         sizes = SIZES | {"max_position_embeddings": 8} | ({"rope_parameters": ROPES[kind]} if kind in ROPES else {})
         models = []
@@ -219,11 +194,6 @@ def ropes_that_read_the_length(rank):
             tokens = torch.randint(3, 61, (2, length))
             logits = distributed.gather(model(tokens).logits, 1, sequence_length=length)
             torch.testing.assert_close(logits, alone(tokens).logits, rtol=0, atol=1e-5, msg=lambda text, kind=kind: kind + text)
-
-
-@pytest.mark.long
-def test_ropes_that_read_the_length_read_that_of_the_sequence():
-    run(2, ropes_that_read_the_length)
 
 
 def example(rank):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from ranks import run
+from ranks import over
 from torch import nn
 from torch.distributed import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -53,12 +53,14 @@ def same(clip, model, kv_heads=4, ranks=2, parts=None):
         torch.testing.assert_close(a, b, msg=lambda text, name=name: name + text)
 
 
-def replicated(rank):
+@over(2)
+def test_replicated_weights(rank):
     model = DistributedDataParallel(model_of())
     same(isentrope.QKClip(model, TAU), model)
 
 
-def sharded(rank):
+@over(2)
+def test_sharded_weights(rank):
     for kv_heads in (4, 2):
         for whole in (True, False):
             model = model_of(kv_heads)
@@ -73,7 +75,8 @@ def sharded(rank):
 PLAN = {f"self_attn.{name}_proj": ColwiseParallel() for name in "qkv"} | {"self_attn.o_proj": RowwiseParallel()}
 
 
-def by_heads(rank):
+@over(2)
+def test_heads_over_ranks(rank):
     mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
     for kv_heads, compiled in ((4, False), (2, False), (2, True)):
         model = model_of(kv_heads)
@@ -84,7 +87,9 @@ def by_heads(rank):
         same(isentrope.QKClip(model, TAU), model, kv_heads, parts=tokens(2))
 
 
-def by_heads_and_shards(rank):
+@pytest.mark.long
+@over(4)
+def test_heads_and_shards_over_four_ranks(rank):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     model = model_of()
     for layer in model.model.layers:
@@ -95,7 +100,8 @@ def by_heads_and_shards(rank):
     same(isentrope.QKClip(model, TAU), model, ranks=2, parts=tokens(2)[2 * part : 2 * part + 2])
 
 
-def along_the_sequence(rank):
+@over(2)
+def test_rows_over_ranks(rank):
     for method in ("ring", "all_gather", "all_to_all"):
         model = model_of(2)
         isentrope.hf.context_parallel(model, None, method=method)
@@ -114,7 +120,8 @@ class Twins(nn.Module):
         return self.function(q, k, k, **self.options).transpose(1, 2).flatten(2)
 
 
-def soft_cap_along_the_sequence(rank):
+@over(2)
+def test_rows_over_ranks_under_a_soft_cap(rank):
     torch.manual_seed(1)
     x = 4 * torch.randn(2, 12, 16)
     for method in ("ring", "all_gather"):
@@ -128,7 +135,8 @@ def soft_cap_along_the_sequence(rank):
         torch.testing.assert_close(clip.largest, logits, rtol=0.02, atol=0)
 
 
-def one_reduction(rank):
+@over(2)
+def test_a_step_is_one_reduction(rank):
     from torch.distributed.tensor.debug import CommDebugMode
 
     model = nn.Sequential(Twins(), nn.Linear(24, 16), Twins())
@@ -141,16 +149,3 @@ def one_reduction(rank):
     # One collective for the maxima of both layers; scaling shards needs none.
     assert traffic.get_total_counts() == 1, traffic.get_comm_counts()
     assert clip.clipped.any()
-
-
-CASES = [replicated, sharded, by_heads, along_the_sequence, soft_cap_along_the_sequence, one_reduction]
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_weights_over_two_ranks_are_those_of_one_process(case):
-    run(2, case)
-
-
-@pytest.mark.long
-def test_heads_and_shards_over_four_ranks():
-    run(4, by_heads_and_shards)

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 from cases import rows_of
-from ranks import run
+from ranks import over
 
 from isentrope import distributed
 
 
-def there_and_back(rank, ranks):
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(ranks, marks=pytest.mark.long) for ranks in (1, 4))])
+@over()
+def test_there_and_back(rank, ranks):
     for layout in ("contiguous", "zigzag"):
         for length in (0, 1, 7, 12):
             x = torch.arange(2 * length * 3).view(2, length, 3)
@@ -27,11 +29,6 @@ def there_and_back(rank, ranks):
     assert torch.equal(part.grad, weight)
     with pytest.raises(ValueError, match="tensor must have"):
         distributed.gather(part, 0, sequence_length=100 * ranks)
-
-
-@pytest.mark.parametrize("ranks", [2, *(pytest.param(ranks, marks=pytest.mark.long) for ranks in (1, 4))])
-def test_there_and_back(ranks):
-    run(ranks, there_and_back, ranks)
 
 
 @pytest.mark.long

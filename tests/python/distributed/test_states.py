@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 from cases import tensors
-from ranks import run
+from ranks import over
 
 import isentrope
 from isentrope import AttentionState, Statistics, distributed
@@ -13,7 +13,9 @@ from isentrope import AttentionState, Statistics, distributed
 RULE = "entropy_invariant(base=7)"
 
 
-def decoded(rank, ranks):
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(ranks, marks=pytest.mark.long) for ranks in (1, 4))])
+@over()
+def test_decode_over_ranks(rank, ranks):
     for queries, total, options in itertools.product(
         (1, 3),
         (3, 17),
@@ -41,12 +43,8 @@ def decoded(rank, ranks):
         assert all(torch.equal(x, got) for x in bits)
 
 
-@pytest.mark.parametrize("ranks", [2, *(pytest.param(ranks, marks=pytest.mark.long) for ranks in (1, 4))])
-def test_decode_over_ranks(ranks):
-    run(ranks, decoded, ranks)
-
-
-def merged(rank):
+@over(2)
+def test_merge_has_gradients(rank):
     q, k, v = tensors(8)
     part = slice(4 * rank, 4 * rank + 4)
     place = dict(query_offset=0, key_offset=4 * rank, sequence_keys=8)
@@ -63,7 +61,3 @@ def merged(rank):
         torch.testing.assert_close(a / 2, b[:, :, part])
     with pytest.raises(ValueError, match="state must have statistics with lse; got none"):
         distributed.merge(AttentionState(want, Statistics()))
-
-
-def test_merge_has_gradients():
-    run(2, merged)
