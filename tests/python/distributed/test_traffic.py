@@ -32,6 +32,9 @@ def loaded(name):
         sys.path.pop(0)
 
 
+Sent = loaded("distributed").Sent
+
+
 def test_the_cost_model_counts_what_travels():
     model = loaded("cost_model")
     for ranks, causal in itertools.product((2, 4, 8), (False, True)):
@@ -47,23 +50,6 @@ def test_the_cost_model_counts_what_travels():
 def test_the_plan_of_the_page_is_what_the_model_says():
     page = (BENCH.parent / "docs/distributed.md").read_text()
     assert f"<!-- begin plan -->\n{loaded('cost_model').plan()}\n<!-- end plan -->" in page, "bench/distributed.py --page"
-
-
-class Sent:
-    """Bytes that this rank passes to torch.distributed inside the block."""
-
-    def __enter__(self):
-        self.bytes, self._original = 0, dist.batch_isend_irecv
-
-        def counted(operations):
-            self.bytes += sum(op.tensor.nbytes for op in operations if op.op is dist.isend)
-            return self._original(operations)
-
-        dist.batch_isend_irecv = counted
-        return self
-
-    def __exit__(self, *_):
-        dist.batch_isend_irecv = self._original
 
 
 def least_keys(rank, ranks, layout, mask):
@@ -89,45 +75,41 @@ MASKS = [
 ]  # fmt: skip
 
 
-def sent(rank, ranks):
+def traffic(rank, ranks, cases, sizes):
+    """Returns the bytes that this rank sends forward and backward, for each case of `attention`."""
     counts = []
-    for layout, mask in itertools.product(("contiguous", "zigzag"), MASKS):
-        rows = rows_of(rank, ranks, LENGTH, layout)
-        for method in ("ring", "all_gather"):
-            part = [x.detach()[:, :, rows].requires_grad_() for x in tensors(LENGTH)]
-            with Sent() as forward:
-                output = distributed.attention(*part, method=method, layout=layout, **mask)
-            with Sent() as backward:
-                output.sum().backward()
-            counts.append((layout, mask, method, forward.bytes, backward.bytes))
+    for options in cases:
+        rows = rows_of(rank, ranks, LENGTH, options.get("layout", "contiguous"))
+        part = [x.detach()[:, :, rows].requires_grad_() for x in tensors(LENGTH, **sizes)]
+        with Sent() as forward:
+            results = distributed.attention(*part, **options)
+        with Sent() as backward:
+            sum(x.sum() for x in torch.utils._pytree.tree_leaves(results) if x is not None).backward()
+        counts.append((forward.bytes, backward.bytes))
     return counts
+
+
+def traffic_of_ranks(ranks, *cases, **sizes):
+    """Returns the traffic of each rank, case by case."""
+    return list(zip(*run(ranks, traffic, ranks, cases, sizes)))
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_keys_are_sent_to_those_who_see_them_and_to_nobody_else(ranks):
-    results = run(ranks, sent, ranks)
-    for rank, traffic_of_rank in enumerate(results):
-        for index, (layout, mask, method, forward, _) in enumerate(traffic_of_rank):
-            least = least_keys(rank, ranks, layout, mask) * KEY
-            assert forward == least, (rank, layout, mask, method)
-            # The keys once more, and gradients of received keys to their owners.
-            all_keys = sum(least_keys(other, ranks, layout, mask) for other in range(ranks)) * KEY
-            assert sum(other[index][4] for other in results) == 2 * all_keys
-
-
-def sent_in_bf16(rank, ranks):
-    rows = rows_of(rank, ranks, LENGTH, "contiguous")
-    part = [x.detach()[:, :, rows].requires_grad_() for x in tensors(LENGTH, dtype=torch.bfloat16)]
-    with Sent() as forward:
-        output = distributed.attention(*part)
-    with Sent() as backward:
-        output.sum().backward()
-    return forward.bytes, backward.bytes
+    ways = list(itertools.product(MASKS, ("contiguous", "zigzag"), ("ring", "all_gather")))
+    cases = [mask | {"layout": layout, "method": method} for mask, layout, method in ways]
+    for (mask, layout, method), by_rank in zip(ways, traffic_of_ranks(ranks, *cases)):
+        least = [least_keys(rank, ranks, layout, mask) * KEY for rank in range(ranks)]
+        forward, backward = map(list, zip(*by_rank))
+        assert forward == least, (layout, mask, method)
+        # The keys once more, and gradients of received keys to their owners.
+        assert sum(backward) == 2 * sum(least)
 
 
 def test_gradients_go_home_in_float32():
     least = [least_keys(rank, 2, "contiguous", {}) * KEY for rank in range(2)]
-    assert run(2, sent_in_bf16, 2) == [(bytes_ / 2, bytes_ / 2 + least[1 - rank]) for rank, bytes_ in enumerate(least)]
+    (by_rank,) = traffic_of_ranks(2, {}, dtype=torch.bfloat16)
+    assert by_rank == tuple((bytes_ / 2, bytes_ / 2 + least[1 - rank]) for rank, bytes_ in enumerate(least))
 
 
 def first_calls(rank):
@@ -146,28 +128,13 @@ def test_the_first_call_of_a_group_is_one_that_all_ranks_make():
     assert run(2, first_calls) == [["all_reduce", "batch_isend_irecv"]] * 2
 
 
-def sent_within_chunks(rank, ranks):
-    part = [x.detach()[:, :, rows_of(rank, ranks, LENGTH, "contiguous")].requires_grad_() for x in tensors(LENGTH)]
-    with Sent() as sent_:
-        distributed.attention(*part, causal=True, chunk_size=LENGTH // ranks).sum().backward()
-    return sent_.bytes
-
-
 def test_ranks_that_hold_whole_chunks_send_nothing():
-    assert run(4, sent_within_chunks, 4) == [0] * 4
-
-
-def sent_by_heads(rank, ranks):
-    part = [x[:, :, rows_of(rank, ranks, LENGTH, "contiguous")] for x in tensors(LENGTH, kv_heads=4)]
-    with Sent() as forward:
-        output, s = distributed.attention(*part, method="all_to_all", return_stats=("entropy", "lse"))
-    with Sent() as backward:
-        (output.sum() + s.entropy.sum()).backward()
-    return forward.bytes, backward.bytes
+    assert traffic_of_ranks(4, {"causal": True, "chunk_size": LENGTH // 4}) == [((0, 0),) * 4]
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_heads_are_dealt_out_once(ranks):
     # All of q, k, v, output and two statistics, except the part that stays.
     least = LENGTH // ranks * QUERY * (8 + 8 + 6 + 6 + 2) * (ranks - 1) // ranks
-    assert run(ranks, sent_by_heads, ranks) == [(least, least)] * ranks
+    by_heads = {"method": "all_to_all", "return_stats": ("entropy", "lse")}
+    assert traffic_of_ranks(ranks, by_heads, kv_heads=4) == [((least, least),) * ranks]
