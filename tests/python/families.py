@@ -27,21 +27,29 @@ ENCODERS = {
     "t5": lambda: (hf.T5Config(vocab_size=61, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4,
                                dropout_rate=0.0), hf.T5EncoderModel),
 }  # fmt: skip
-EAGER = {"gemma2", "gpt_oss"}  # sdpa supports neither sinks nor soft-caps
+OTHERS = {  # whose rows see chunks, and a prefix
+    "llama4": lambda: (hf.Llama4TextConfig(**GQA, num_local_experts=2, attention_chunk_size=5, no_rope_layers=[1, 0]),
+                       hf.Llama4ForCausalLM),
+    "paligemma": lambda: (hf.PaliGemmaConfig(
+        text_config=dict(model_type="gemma", **GQA), image_token_id=60,
+        vision_config=dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+                           image_size=28, patch_size=14, projection_dim=32)), hf.PaliGemmaForConditionalGeneration),
+}  # fmt: skip
+EAGER = {"gemma2", "gpt_oss", *OTHERS}  # sdpa supports neither sinks nor soft-caps
+
+
+def model_of(name, implementation):
+    """Returns a model with random weights, the same under every attention."""
+    torch.manual_seed(5)
+    if name in CAUSAL:
+        return hf.AutoModelForCausalLM.from_config(CAUSAL[name](), attn_implementation=implementation).eval()
+    config, kind = (ENCODERS | OTHERS)[name]()
+    return kind._from_config(config, attn_implementation=implementation).eval()
 
 
 def twins(name):
     """Returns the model with the library's own attention, and with Isentrope's."""
-    models = []
-    for implementation in ("eager" if name in EAGER else "sdpa", "isentrope"):
-        torch.manual_seed(5)
-        if name in CAUSAL:
-            model = hf.AutoModelForCausalLM.from_config(CAUSAL[name](), attn_implementation=implementation)
-        else:
-            config, kind = ENCODERS[name]()
-            model = kind._from_config(config, attn_implementation=implementation)
-        models.append(model.eval())
-    models[1].load_state_dict(models[0].state_dict())
+    models = [model_of(name, implementation) for implementation in ("eager" if name in EAGER else "sdpa", "isentrope")]
     for module in models[0].modules():
         if hasattr(module, "sinks"):
             torch.nn.init.normal_(module.sinks)

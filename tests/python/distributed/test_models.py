@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 from cases import tensors, whole
+from families import GQA
 from ranks import over, run
 from torch.distributed import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -17,15 +18,12 @@ import isentrope.hf
 from isentrope import distributed
 from isentrope.hf.rope import parse, stretch_rope
 
-SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-             num_key_value_heads=2, head_dim=8, max_position_embeddings=64, pad_token_id=0, bos_token_id=1,
-             eos_token_id=2)  # fmt: skip
 CONFIGS = {
-    "llama": lambda: transformers.LlamaConfig(**SIZES),
-    "mistral": lambda: transformers.MistralConfig(**SIZES, sliding_window=5),
-    "gpt_oss": lambda: transformers.GptOssConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1, sliding_window=5),
+    "llama": lambda: transformers.LlamaConfig(**GQA),
+    "mistral": lambda: transformers.MistralConfig(**GQA, sliding_window=5),
+    "gpt_oss": lambda: transformers.GptOssConfig(**GQA, num_local_experts=2, num_experts_per_tok=1, sliding_window=5),
     # The first layer has chunks; the second a scale that grows with the position every 3 rows.
-    "llama4": lambda: transformers.Llama4TextConfig(**SIZES, intermediate_size_mlp=48, num_local_experts=2,
+    "llama4": lambda: transformers.Llama4TextConfig(**GQA, intermediate_size_mlp=48, num_local_experts=2,
         attention_chunk_size=5, no_rope_layers=[1, 0], floor_scale=3, attn_scale=0.5),
 }
 
@@ -180,7 +178,7 @@ ROPES = {
 @over(2)
 def test_ropes_that_read_the_length_read_that_of_the_sequence(rank):
     for kind in (*ROPES, "switched"):
-        sizes = SIZES | {"max_position_embeddings": 8} | ({"rope_parameters": ROPES[kind]} if kind in ROPES else {})
+        sizes = GQA | {"max_position_embeddings": 8} | ({"rope_parameters": ROPES[kind]} if kind in ROPES else {})
         models = []
         for _ in range(2):
             torch.manual_seed(3)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers
+from families import GQA
 from ranks import over
 from torch import nn
 from torch.distributed import init_device_mesh
@@ -14,13 +15,11 @@ from torch.nn.parallel import DistributedDataParallel
 import isentrope.hf
 
 TAU = 0.5
-SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, head_dim=8,
-             max_position_embeddings=64, attention_bias=True)  # fmt: skip
 
 
 def model_of(kv_heads=4):
     torch.manual_seed(3)
-    config = transformers.LlamaConfig(**SIZES, num_key_value_heads=kv_heads)
+    config = transformers.LlamaConfig(**GQA | {"num_key_value_heads": kv_heads}, attention_bias=True)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="isentrope").train()
     for name, parameter in model.named_parameters():
         parameter.data *= 20 if "q_proj" in name or "k_proj" in name else 1

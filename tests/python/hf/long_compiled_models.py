@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from families import CAUSAL
-from transformers import AutoModelForCausalLM, StaticCache
+from families import model_of
+from transformers import StaticCache
 
 import isentrope.hf
 
@@ -13,10 +13,9 @@ RULE = "log_length"
 
 
 def model(name):
-    torch.manual_seed(5)
-    loaded = AutoModelForCausalLM.from_config(CAUSAL[name](), attn_implementation="isentrope")
+    loaded = model_of(name, "isentrope")
     isentrope.hf.set_rule(loaded, RULE)
-    return loaded.eval()
+    return loaded
 
 
 def step(loaded, run, length):

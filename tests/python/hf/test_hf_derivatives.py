@@ -2,19 +2,7 @@
 
 import pytest
 import torch
-from families import CAUSAL, ENCODERS, padding, tokens
-
-import isentrope.hf  # noqa: F401
-
-import transformers as hf  # isort: skip
-
-
-def model_of(name, implementation):
-    torch.manual_seed(5)
-    if name in CAUSAL:
-        return hf.AutoModelForCausalLM.from_config(CAUSAL[name](), attn_implementation=implementation).eval()
-    config, kind = ENCODERS[name]()
-    return kind._from_config(config, attn_implementation=implementation).eval()
+from families import model_of, padding, tokens
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "bert"])

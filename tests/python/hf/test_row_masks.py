@@ -4,6 +4,7 @@ import pytest
 import torch
 import transformers as hf
 from dense import visible
+from families import GQA, OTHERS, model_of, twins
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import masking_utils
 
@@ -12,9 +13,6 @@ from isentrope import ScaleRule
 from isentrope._core.masks import Masks
 from isentrope.hf.masks import RowMask, row_mask
 
-SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-             num_key_value_heads=2, head_dim=8, max_position_embeddings=1024, pad_token_id=0, bos_token_id=1,
-             eos_token_id=2)  # fmt: skip
 NOTHING = torch.zeros(2, dtype=torch.long)
 LEFT = torch.tensor([5, 0])
 
@@ -137,33 +135,7 @@ def test_an_operation_sees_the_dense_mask():
         assert type(got) is torch.Tensor and torch.equal(got, operation(want))
 
 
-MODELS = {
-    "mistral": lambda: hf.MistralConfig(**SIZES, sliding_window=5),
-    "gemma2": lambda: hf.Gemma2Config(**SIZES, query_pre_attn_scalar=12, sliding_window=5, attn_logit_softcapping=2.0),
-    "gpt_oss": lambda: hf.GptOssConfig(**SIZES, num_local_experts=2, num_experts_per_tok=1, sliding_window=5),
-    "llama4": lambda: hf.Llama4TextConfig(**SIZES, num_local_experts=2, attention_chunk_size=5, no_rope_layers=[1, 0]),
-    "paligemma": lambda: hf.PaliGemmaConfig(
-        text_config=dict(model_type="gemma", **SIZES), image_token_id=60,
-        vision_config=dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-                           image_size=28, patch_size=14, projection_dim=32)),
-}  # fmt: skip
-
-
-def model_of(name, implementation):
-    torch.manual_seed(5)
-    config = MODELS[name]()
-    kind = hf.PaliGemmaForConditionalGeneration if name == "paligemma" else hf.AutoModelForCausalLM
-    make = kind._from_config if name == "paligemma" else kind.from_config
-    return make(config, attn_implementation=implementation).eval()
-
-
-def twins(name):
-    theirs, ours = model_of(name, "eager"), model_of(name, "isentrope")
-    for module in theirs.modules():
-        if hasattr(module, "sinks"):
-            torch.nn.init.normal_(module.sinks)
-    ours.load_state_dict(theirs.state_dict())
-    return theirs, ours
+MODELS = ["mistral", "gemma2", "gpt_oss", *OTHERS]
 
 
 def inputs_of(name, length, side="none", prefix=7):
@@ -213,8 +185,8 @@ def sharp(kind, config, attention):
 
 
 @pytest.mark.parametrize("kind, config", [
-    (hf.Aimv2TextModel, lambda: hf.Aimv2TextConfig(**SIZES)),  # a causal mask, in modules that say is_causal = False
-    (hf.PaliGemmaModel, MODELS["paligemma"]),  # a full mask, in modules that say is_causal = True
+    (hf.Aimv2TextModel, lambda: hf.Aimv2TextConfig(**GQA)),  # a causal mask, in modules that say is_causal = False
+    (hf.PaliGemmaModel, lambda: OTHERS["paligemma"]()[0]),  # a full mask, in modules that say is_causal = True
 ])  # fmt: skip
 def test_the_mask_decides_and_not_is_causal_of_the_module(kind, config):
     inputs = inputs_of("any", 12)

@@ -4,13 +4,13 @@ import json
 import warnings
 
 import pytest
+import tiny_model
 import torch
 import transformers as hf
 
 import isentrope.hf
 
-CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
-              num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
+CONFIG = tiny_model.CONFIG | {"num_hidden_layers": 3}
 TOKENS = torch.arange(40)[None] % 61
 
 

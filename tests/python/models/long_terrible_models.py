@@ -1,6 +1,7 @@
 """Functions on models with invalid values: refused by the argument's name, or successful."""
 
 import pytest
+import tiny_model
 import torch
 import transformers
 from long_terrible_values import TERRIBLE, every_argument, refusal, wrong_answers
@@ -9,8 +10,6 @@ from transformers import masking_utils
 import isentrope.hf
 from isentrope.models import monitor
 
-CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-              num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
 CALIBRATION = {
     "kind": "calibration", "version": 1, "trained_length": 64, "rule": "scaled(gain=1.1)",
     "rope": {"parameters": {"rope_type": "yarn", "factor": 2.0}},
@@ -18,8 +17,9 @@ CALIBRATION = {
 
 
 def model():
-    torch.manual_seed(3)
-    return transformers.LlamaForCausalLM._from_config(transformers.LlamaConfig(**CONFIG), attn_implementation="isentrope")
+    llama = tiny_model.model(max_position_embeddings=64)
+    llama.set_attn_implementation("isentrope")
+    return llama
 
 
 def applied(model, calibration, always):

@@ -5,13 +5,11 @@ import json
 import pytest
 import torch
 import transformers as hf
+from tiny_model import CONFIG
 
 import isentrope
 import isentrope.hf
 from isentrope.models import monitor, monitor_logs
-
-CONFIG = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-              num_key_value_heads=2, head_dim=8, max_position_embeddings=64)  # fmt: skip
 
 
 def model():

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers as hf
+from families import model_of
 
 import isentrope
 import isentrope.hf
@@ -14,12 +15,7 @@ from isentrope.models.inspect import inspect
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    config = hf.LlamaConfig(
-        vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=8, max_position_embeddings=64, pad_token_id=0,
-    )  # fmt: skip
-    return hf.AutoModelForCausalLM.from_config(config, attn_implementation="isentrope").eval()
+    return model_of("llama", "isentrope")
 
 
 def eager(model, tokens):
