@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -215,36 +214,6 @@ def test_ctrl_c_keeps_finished_models_and_the_study_goes_on(text, tmp_path):
     out, _ = study.communicate()
     assert study.returncode == 0 and "2 of 2 trainings" in out
     assert finished in study_records(tmp_path) and model.stat().st_mtime_ns == written
-
-
-@pytest.mark.long
-def test_workers_of_dask_train_the_models(text, tmp_path):
-    pytest.importorskip("distributed")
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{found.getsockname()[1]}"
-    study = start_study(text, tmp_path, "--listen", address, tokens=20_000, seeds=2)
-    workers = [
-        subprocess.Popen([sys.executable, "-m", "dask", "worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard",
-                          "--local-directory", tmp_path / f"worker{i}"], stderr=subprocess.PIPE, text=True) for i in range(2)
-    ]  # fmt: skip
-    try:
-        out, _ = study.communicate(timeout=300)
-        assert study.returncode == 0 and "4 of 4 trainings" in out
-        for worker in workers:
-            worker.communicate(timeout=60)  # the study is over: they leave
-    finally:
-        for process in (study, *workers):
-            process.kill()
-    distributed = study_records(tmp_path)
-    assert [(record["seed"], record["rule"]) for record in distributed] == [
-        (seed, rule) for seed in (1, 2) for rule in ("log_length", "standard")
-    ]
-    # They measured what a process alone does.
-    assert run(text, tmp_path / "alone", "--tokens", "20000", "--rules", "standard", "--rescaled", "none") == 0
-    (alone,) = records(tmp_path / "alone").values()
-    found = next(record for record in distributed if (record["seed"], record["rule"]) == (1, "standard"))
-    assert found["rows"][0]["accuracy"] == pytest.approx(alone["rows"][0]["accuracy"], abs=1e-3)
 
 
 # Trains on the CPU while it holds one of two devices, and tells when it held which.

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import json
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -256,14 +257,8 @@ def train_all(options: argparse.Namespace) -> list[dict]:
 
 
 def split_rules(text: str) -> list[str]:
-    """Splits at the commas outside brackets, and checks each rule."""
-    rules, depth = [""], 0
-    for letter in text:
-        depth += (letter in "([") - (letter in ")]")
-        if letter == "," and not depth:
-            rules.append("")
-        else:
-            rules[-1] += letter
+    """Splits at the commas outside brackets, and checks each rule. In a rule, brackets behind a comma are of a list alone."""
+    rules = re.split(r",(?![^(]*\))", text)
     for rule in rules:
         reported_text(rule)
     return rules
