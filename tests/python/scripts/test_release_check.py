@@ -42,4 +42,4 @@ def test_examples_and_pages_ask_for_this_minor_version():
     minor = functions["version"]().rpartition(".")[0]
     files = [*ROOT.glob("examples/*/CMakeLists.txt"), *ROOT.glob("tests/packaging/*/CMakeLists.txt"), *ROOT.glob("docs/**/*.md")]
     asked = {f"{file}: {version}" for file in files for version in re.findall(r"find_package\(isentrope ([\d.]+)", file.read_text())}
-    assert len(asked) >= 8 and not [line for line in asked if not line.endswith(f": {minor}")]
+    assert len(asked) >= 5 and not [line for line in asked if not line.endswith(f": {minor}")]
