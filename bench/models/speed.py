@@ -102,12 +102,7 @@ VLLM = {"64 requests of 1 to 3000, 48 new": (64, (1, 3000), 48), "2 requests of 
 
 def in_vllm(dtype):
     """As in_transformers. One engine serves all systems: its layers' methods are exchanged between whole runs."""
-    os.environ |= {
-        "ISENTROPE_VLLM": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_CPU_KVCACHE_SPACE": "2",
-        "HF_HUB_OFFLINE": "1",
-    }
+    os.environ |= {"ISENTROPE_VLLM": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1"}
     from vllm import LLM, SamplingParams
 
     import isentrope.vllm
@@ -116,25 +111,16 @@ def in_vllm(dtype):
     register()
     from isentrope.vllm.backend import Attention, CPUAttention, CPUAttentionBackendImpl
 
-    folder = tempfile.TemporaryDirectory()
     torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**SHAPE | TENTH)).to(dtype).save_pretrained(folder.name)
-    llm = LLM(
-        folder.name,
-        skip_tokenizer_init=True,
-        dtype=dtype,
-        enforce_eager=True,
-        max_model_len=8320,
-        enable_prefix_caching=False,
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        LlamaForCausalLM(LlamaConfig(**SHAPE | TENTH)).to(dtype).save_pretrained(folder)
+        llm = LLM(folder, skip_tokenizer_init=True, dtype=dtype, enforce_eager=True, max_model_len=8320, enable_prefix_caching=False)
 
     def under(system, prompts, new):
         for name in METHODS:
             setattr(CPUAttention, name, getattr(CPUAttentionBackendImpl if system == "vLLM" else Attention, name))
         isentrope.vllm.record(llm, system.endswith("recorded"))
-        llm.generate(
-            prompts, SamplingParams(temperature=0, max_tokens=new, ignore_eos=True, detokenize=False), use_tqdm=False
-        )
+        llm.generate(prompts, SamplingParams(temperature=0, max_tokens=new, ignore_eos=True, detokenize=False), use_tqdm=False)
         isentrope.vllm.statistics(llm)
 
     for work, (count, lengths, new) in VLLM.items():
@@ -143,9 +129,7 @@ def in_vllm(dtype):
             draw = random.Random(0)
             prompts = [{"prompt_token_ids": ids(draw.randint(*lengths))[0].tolist()} for _ in range(count)]
             systems = ("vLLM", "isentrope", "isentrope, recorded")
-            return sum(len(x["prompt_token_ids"]) + new for x in prompts), {
-                s: lambda s=s: under(s, prompts, new) for s in systems
-            }
+            return sum(len(x["prompt_token_ids"]) + new for x in prompts), {s: lambda s=s: under(s, prompts, new) for s in systems}
 
         yield work, prepare
 
@@ -162,10 +146,7 @@ def measure(prepare, rounds):
     for run in runs.values():
         if seconds_of(run)[0] > 10:  # long runs need no call before
             break
-    return {
-        "tokens": tokens,
-        "systems": timed(runs, rounds, lambda name: seconds_of(runs[name]), lambda name, output: {}),
-    }
+    return {"tokens": tokens, "systems": timed(runs, rounds, lambda name: seconds_of(runs[name]), lambda name, output: {})}
 
 
 def record_of(path):
@@ -190,16 +171,13 @@ def main():
     for dtype in options.types:
         for work, prepare in {"transformers": in_transformers, "vllm": in_vllm}[options.engine](getattr(torch, dtype)):
             key = {"engine": options.engine, "work": work, "dtype": dtype}
-            if any(key.items() <= row.items() for row in record["rows"]) or not any(
-                word in work for word in options.only
-            ):
+            measured = any(key.items() <= row.items() for row in record["rows"])
+            if measured or not any(word in work for word in options.only):
                 continue
             row = key | measure(prepare, options.rounds)
             record["rows"].append(row)
             write_rows(options.record, record, 2)
-            print(
-                work, dtype, *(f"{x['name']} {row['tokens'] / x['seconds']:.1f}/s" for x in row["systems"]), flush=True
-            )
+            print(work, dtype, *(f"{x['name']} {row['tokens'] / x['seconds']:.1f}/s" for x in row["systems"]), flush=True)
 
 
 if __name__ == "__main__":
