@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import isentrope
 import isentrope.gpu
 
 STARTS = [0, 1, 10, 10, 40, 42]
@@ -35,6 +36,16 @@ def test_each_sequence_is_a_decode_step(options):
         torch.testing.assert_close(output[a:b], want[0].transpose(0, 1))
         for got, expected in zip(s, t):
             torch.testing.assert_close(got[:, a:b], expected[0])
+
+
+def test_a_bias_and_a_mask_have_a_row_for_each_query():
+    q, k_cache, v_cache, table = a_cache()
+    options = {"bias": torch.randn(1, 6, 42, 40), "attn_mask": torch.rand(42, 40) < 0.7, "return_stats": True}
+    both = isentrope.gpu.varlen_attention, isentrope.varlen_attention
+    (output, s), (want, t) = (f(q, k_cache, v_cache, torch.tensor(STARTS), block_table=table, seqused_k=USED, **options) for f in both)
+    torch.testing.assert_close(output, want)
+    for got, expected in zip(s, t):
+        torch.testing.assert_close(got, expected)
 
 
 def test_starts_that_are_no_starts_stay_within_the_call():
