@@ -35,7 +35,7 @@ class Attention:
         self.is_encoder = self.attn_type in (AttentionType.ENCODER_ONLY, AttentionType.ENCODER)
         self.is_8_bit = is_quantized_kv_cache(self.kv_cache_dtype)
         if self.is_8_bit:
-            logger.warning_once("isentrope leaves attention over a cache of 8 bits to vLLM")
+            logger.warning_once("isentrope leaves attention over a cache of 8 bits, and its scale, to vLLM")
 
     def forward(
         self, layer: Any, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor,
@@ -47,7 +47,6 @@ class Attention:
         count = attn_metadata.num_actual_tokens
         q = query[:count].transpose(0, 1)[None]
         options = self._options(attn_metadata.causal)
-        wanted = recorder.wanted()
         if self.is_encoder:
             starts = attn_metadata.query_start_loc.long()
             k, v = (x[:count].transpose(0, 1)[None] for x in (key, value))
@@ -59,9 +58,10 @@ class Attention:
             step = Step.of(attn_metadata, k.shape[2])
             if self.alibi_slopes is not None:
                 options["bias"] = self._bias(step.positions(), torch.arange(step.table.shape[1] * k.shape[2], device=q.device))
-            result = CHECKED.decode(*Call(q, k, v, **options), step.table, step.used, step.starts, wanted)
+            call, wanted = Call(q, k, v, **options), recorder.wanted()
+            result = CHECKED.decode(*call, *step, wanted)
             if wanted:
-                recorder.add(self, layer.layer_name, step, q, k, result)
+                recorder.add(layer.layer_name, step, call, result)
         output[:count].view(count, self.num_heads, -1).copy_(result[0][0].transpose(0, 1))
         return output
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isentrope._core.call import Call
 from isentrope.statistics import statistic_names, unpack, wanted_bits
 from isentrope.vllm.step import Step
 
@@ -83,10 +84,10 @@ def wanted() -> int:
     return _BITS if _METRICS or _recorder is not None else 0
 
 
-def add(attention: Any, layer: str, step: Step, q: Tensor, k: Tensor, result: tuple[Tensor, ...]) -> None:
+def add(layer: str, step: Step, call: Call, result: tuple[Tensor, ...]) -> None:
     """Adds the results of one layer to the totals and to the requests: means over heads, and the largest logit of any head."""
     s = unpack(_NAMES, _BITS, *result[1:])
-    entropy, first = s.entropy[0].mean(0), _first_weight(attention, step, q[0], k, s.lse[0], s.lambda_[0]).mean(0)
+    entropy, first = s.entropy[0].mean(0), _first_weight(step, call, s.lse[0], s.lambda_[0]).mean(0)
     if _METRICS:
         from isentrope.vllm import totals
 
@@ -95,18 +96,20 @@ def add(attention: Any, layer: str, step: Step, q: Tensor, k: Tensor, result: tu
         _recorder.add(layer, step, torch.stack([entropy, s.max_logit[0].amax(0), first]))
 
 
-def _first_weight(attention: Any, step: Step, q: Tensor, k: Tensor, lse: Tensor, lambda_: Tensor) -> Tensor:
-    """Returns the weight of the first key of each row, [heads, tokens]; 0 outside of a window."""
-    heads, tokens, dim = q.shape
-    keys = k[step.per_query(step.table[:, 0].long()), :, 0].float()  # [tokens, kv_heads, dim]
-    scores = torch.einsum("ghtd,thd->hgt", q.float().unflatten(0, (k.shape[1], -1)).transpose(0, 1), keys)
-    logits = scores.flatten(0, 1) * lambda_
-    if attention.logits_soft_cap > 0:
-        logits = attention.logits_soft_cap * torch.tanh(logits / attention.logits_soft_cap)
-    positions = step.positions()
-    if attention.alibi_slopes is not None:
-        logits = logits - attention.alibi_slopes.to(q.device)[:, None] * positions
-    if attention.sinks is not None:
-        lse = torch.logaddexp(lse, attention.sinks.float()[:, None])
+def _first_weight(step: Step, call: Call, lse: Tensor, lambda_: Tensor) -> Tensor:
+    """Returns the weight of the first key of each row, [heads, tokens]; 0 outside of a window.
+
+    Products with the first keys of all requests take a tenth of the time of a product for each row.
+    """
+    q, keys = call.q[0].float(), call.k[step.table[:, 0].long(), :, 0].float()  # keys: [requests, kv_heads, dim]
+    keys = keys.repeat_interleave(len(q) // keys.shape[1], 1).permute(1, 2, 0)
+    request = torch.arange(len(step.used), device=q.device).repeat_interleave(step.starts.diff())
+    logits = torch.bmm(q, keys).gather(2, request.expand(len(q), -1)[:, :, None])[:, :, 0] * lambda_
+    if call.soft_cap > 0:
+        logits = call.soft_cap * torch.tanh(logits / call.soft_cap)
+    if call.bias is not None:
+        logits = logits + call.bias[0, :, :, 0]
+    if call.sinks is not None:
+        lse = torch.logaddexp(lse, call.sinks[:, None])
     weights = torch.exp(logits - lse)
-    return weights if attention.window_left < 0 else torch.where(positions <= attention.window_left, weights, 0.0)
+    return weights if call.window_left < 0 else torch.where(step.positions() <= call.window_left, weights, 0.0)

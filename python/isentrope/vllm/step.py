@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 class Step(NamedTuple):
-    """Requests of one step: beginnings of their queries, their numbers of keys and their pages."""
+    """Requests of one step, as operators over a cache take them: their pages, numbers of keys and beginnings of queries."""
 
-    starts: Tensor
-    used: Tensor
     table: Tensor
+    used: Tensor
+    starts: Tensor
 
     @classmethod
     def of(cls, metadata: Any, page_size: int) -> Step:
@@ -21,13 +21,10 @@ class Step(NamedTuple):
         if not hasattr(metadata, "isentrope_step"):
             pages = -(-metadata.max_seq_len // page_size)
             used = metadata.seq_lens.long()
-            metadata.isentrope_step = cls(metadata.query_start_loc.long(), used, metadata.block_table[: len(used), :pages])
+            metadata.isentrope_step = cls(metadata.block_table[: len(used), :pages], used, metadata.query_start_loc.long())
         return metadata.isentrope_step
 
     def positions(self) -> Tensor:
         """Returns the position of each query in its request."""
-        return torch.arange(int(self.starts[-1]), device=self.starts.device) + self.per_query(self.used - self.starts[1:])
-
-    def per_query(self, numbers: Tensor) -> Tensor:
-        """Returns each request's number for each of its queries."""
-        return numbers.repeat_interleave(self.starts.diff())
+        first = (self.used - self.starts[1:]).repeat_interleave(self.starts.diff())
+        return first + torch.arange(len(first), device=first.device)

@@ -12,6 +12,7 @@ from isentrope._core.call import Call
 from isentrope._core.library import CHECKED
 from isentrope.vllm import plugin, recorder
 from isentrope.vllm.rule import served_rule
+from isentrope.vllm.step import Step
 
 
 def test_without_the_variable_the_entry_point_does_nothing(monkeypatch):
@@ -40,28 +41,16 @@ def test_a_rule_multiplies_the_models_own_scale_and_is_not_applied_twice(monkeyp
         served_rule(LlamaConfig(), 0.25)
 
 
-class Step:
-    """Two requests: a decode step at position 4, and the three tokens of a prompt."""
-
-    starts, used, table = torch.tensor([0, 1, 4]), torch.tensor([5, 3]), torch.tensor([[2], [0]], dtype=torch.int32)
-
-    def positions(self):
-        return torch.tensor([4, 0, 1, 2])
-
-    def per_query(self, numbers):
-        return numbers.repeat_interleave(self.starts.diff())
+# Two requests: a decode step at position 4, and the three tokens of a prompt.
+STEP = Step(torch.tensor([[2], [0]], dtype=torch.int32), torch.tensor([5, 3]), torch.tensor([0, 1, 4]))
 
 
-LAYER = SimpleNamespace(logits_soft_cap=0, alibi_slopes=None, sinks=None, window_left=-1)
-
-
-def record_layer(layer=LAYER, **options):
+def record_layer(**options):
     """Computes one layer of a step as the backend does, and hands it to the recorder."""
     torch.manual_seed(0)
     q, k = torch.randn(1, 4, 4, 16), torch.randn(3, 2, 8, 16)
-    step = Step()
     call = Call(q, k, k, rule="standard", causal=2, **options)
-    recorder.add(layer, "layer 0", step, q, k, CHECKED.decode(*call, step.table, step.used, step.starts, recorder.wanted()))
+    recorder.add("layer 0", STEP, call, CHECKED.decode(*call, *STEP, recorder.wanted()))
     return q[0], k
 
 
@@ -92,10 +81,10 @@ def test_tokens_are_at_their_positions_by_request(worker):
 
 def test_a_sink_takes_weight_from_the_first_key_and_a_window_hides_it(worker):
     sinks = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    record_layer(SimpleNamespace(**vars(LAYER) | {"sinks": sinks}), sinks=sinks)
+    record_layer(sinks=sinks)
     (_, one) = recorder.take(worker)["my-id"]
     assert float(torch.frombuffer(bytearray(one), dtype=torch.float32).view(3, 3, 1)[2, 0, 0]) < 0.9
-    record_layer(SimpleNamespace(**vars(LAYER) | {"window_left": 1}), window_left=1)
+    record_layer(window_left=1)
     (_, one) = recorder.take(worker)["my-id"]
     assert torch.frombuffer(bytearray(one), dtype=torch.float32).view(3, 3, 1)[2, 2, 0] == 0
 
