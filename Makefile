@@ -9,7 +9,7 @@ FUZZ := rule problem merge c_api forward backward
 # Debian tree that cross-compiles for Arm: trixie has GCC 14 and Highway 1.2, bookworm GCC 12 and Highway 1.0.
 SUITE := trixie
 IN_TREE := cmake ninja-build ccache python3 libcli11-dev nlohmann-json3-dev libjs-vega
-LIBRARIES := libhwy-dev libgtest-dev librapidcheck-dev libbenchmark-dev libboost-math-dev libfmt-dev
+LIBRARIES := libhwy-dev libgtest-dev librapidcheck-dev libboost-math-dev libfmt-dev
 ARM_TESTS := row_promises_test row_paths_test row_state_test attention_test attention_state_test mask_test \
   memory_bounds_test threads_test exp_test c_api_test c_conformance_test ebf16_test
 PROBLEMS := 1000

@@ -1,6 +1,10 @@
 """Times systems in turns and compares them: shared by the benchmarks of CPUs and of GPUs."""
 
+import argparse
+import json
+import random
 import statistics
+import time
 
 ISENTROPE = "isentrope"
 LSE_ONLY = ISENTROPE + ", lse alone"
@@ -69,3 +73,29 @@ def add_rates(row, limit):
         "limit": limit, "best_peer": best["name"], "ratio": isentrope["rate"] / best["rate"],
         "of_limit": isentrope["rate"] / limit if limit else None, "statistics_cost": None if cost is None else cost - 1,
     }  # fmt: skip
+
+
+def processor_times(calls, rounds):
+    """Returns the seconds of the processor that each call takes, round by round. In a round the calls take turns in random order."""
+    times, order, generator = {name: [] for name in calls}, list(calls), random.Random(0)
+    for round_ in range(rounds + 1):
+        generator.shuffle(order)
+        for name in order:
+            begin = time.process_time()
+            calls[name]()
+            if round_ > 0:  # the first round warms up
+                times[name].append(time.process_time() - begin)
+    return times
+
+
+def print_rounds(description, measure, table_of, rounds):
+    """Prints what measure(rounds) returns on one thread, as a table or as JSON, as the command line asks."""
+    import torch  # here, because bench/cpu/run.py runs without it
+
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"calls of each kind ({rounds})")
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    measured = measure(arguments.rounds)
+    print(json.dumps(measured) if arguments.json else "\n".join(table_of(measured)))

@@ -7,11 +7,8 @@ From Python, on one thread. The jvp has tangents of q, k and v; the gradient of 
 tangents, a Hessian times a vector. A ratio is the median over rounds, each of which runs every kind of call once and divides processor times.
 """
 
-import argparse
-import json
 import statistics
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -21,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import isentrope
 
 sys.path.append(str(Path(__file__).parents[2]))
+from bench.harness import print_rounds, processor_times
 from bench.work import square, tensors_of
 
 WORKS = [
@@ -59,24 +57,12 @@ def calls_of(function, work):
     }
 
 
-def seconds_of(call):
-    begin = time.process_time()
-    call()
-    return time.process_time() - begin
-
-
 def measure(rounds):
     rows = []
     for work in WORKS:
         print(work.name, file=sys.stderr)
         functions = {"isentrope": calls_of(isentrope.attention, work), "math": calls_of(by_math, work)}
-        kinds = dict.fromkeys(pair for ratio in RATIOS.values() for pair in ratio)
-        times = {kind: [] for kind in kinds}
-        for round_ in range(rounds + 1):
-            for name, kind in kinds:
-                seconds = seconds_of(functions[name][kind])
-                if round_ > 0:  # the first round warms up
-                    times[name, kind].append(seconds)
+        times = processor_times({(name, kind): functions[name][kind] for ratio in RATIOS.values() for name, kind in ratio}, rounds)
         row = {"work": work.name.removeprefix("derivatives ")}
         for name, (over, under) in RATIOS.items():
             ratios = sorted(a / b for a, b in zip(times[over], times[under]))
@@ -92,10 +78,4 @@ def table_of(measured):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5, help="calls of each kind (5)")
-    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    measured = measure(arguments.rounds)
-    print(json.dumps(measured) if arguments.json else "\n".join(table_of(measured)))
+    print_rounds(__doc__, measure, table_of, 5)

@@ -8,18 +8,19 @@ turns in random order. A ratio is the median over the rounds. Each round divides
 its unwatched step, because other processes disturb such ratios least.
 """
 
-import argparse
 import functools
-import json
-import random
 import statistics
-import time
+import sys
+from pathlib import Path
 
 import torch
 from torch import nn
 
 import isentrope
 from isentrope.models.projections import named
+
+sys.path.append(str(Path(__file__).parents[2]))
+from bench.harness import print_rounds, processor_times
 
 FUNCTIONS = {
     "isentrope": functools.partial(isentrope.attention, causal=True),
@@ -65,16 +66,7 @@ def measure(rounds):
     """One row for each watched step: function, watcher, ratio, the quartiles of the rounds' ratios, and the median seconds."""
     x = torch.randn(1, 1024, 512, generator=torch.Generator().manual_seed(0))
     kinds = [*((function, None) for function in FUNCTIONS), *WATCHED]
-    steps = {kind: step_of(*kind, x) for kind in kinds}
-    times = {kind: [] for kind in kinds}
-    order, generator = kinds.copy(), random.Random(0)
-    for round_ in range(rounds + 1):
-        generator.shuffle(order)
-        for kind in order:
-            begin = time.process_time()
-            steps[kind]()
-            if round_ > 0:  # the first round warms up
-                times[kind].append(time.process_time() - begin)
+    times = processor_times({kind: step_of(*kind, x) for kind in kinds}, rounds)
     rows = []
     for function, watcher in WATCHED:
         ratios = [watched / plain for watched, plain in zip(times[function, watcher], times[function, None])]
@@ -92,10 +84,4 @@ def table_of(measured):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=60, help="steps of each kind (60)")
-    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    measured = measure(arguments.rounds)
-    print(json.dumps(measured) if arguments.json else "\n".join(table_of(measured)))
+    print_rounds(__doc__, measure, table_of, 60)
