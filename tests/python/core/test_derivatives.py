@@ -214,6 +214,23 @@ def test_a_compiled_function_has_a_forward_mode():
     assert_same(compiled(x, t), want)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "name, compiled", [("jvp", False), ("jvp", True), ("jvp of grad", False), ("jvp of grad", True), ("create_graph", False)]
+)
+def test_float32_queries_over_16_bit_keys(name, compiled, dtype):
+    """Products of bf16 round q and the weights at 2^-9."""
+    torch._dynamo.reset()
+    types = torch.float32, dtype, dtype
+    x, t = (tuple(part.detach().to(kind) for part, kind in zip(tensors(), types)) for _ in range(2))
+    compose = lambda x, t: COMPOSITIONS[name](ours, x, t)  # noqa: E731
+    attend = torch.compile(compose, backend="aot_eager", fullgraph=True) if compiled else compose
+    got, want = attend(x, t), compose(*(tuple(part.float() for part in parts) for parts in (x, t)))
+    assert name == "jvp" or [part.dtype for part in got] == list(types)
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a.float(), b, rtol=2e-2, atol=2e-2)
+
+
 @pytest.mark.parametrize("wanted", [("entropy",), DIFFERENTIABLE])
 def test_operators_under_opcheck(wanted):
     from isentrope._core.call import Call
