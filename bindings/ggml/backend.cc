@@ -3,17 +3,18 @@
 // it, and all others to the CPU's.
 
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <string>
 
-#include "bindings/ggml/flash_attention.h"
 #include "bindings/ggml/operation.h"
 #include "bindings/ggml/settings.h"
 #include "ggml-backend-impl.h"
 #include "ggml-backend.h"
 #include "ggml-impl.h"
 #include "isentrope/error.h"
+#include "isentrope/parallel.h"
 
 namespace isentrope::ggml {
 namespace {
@@ -25,6 +26,49 @@ struct Backend {
   const Settings& settings;
   int threads = GGML_DEFAULT_N_THREADS;
 };
+
+// Threads of the OpenMP runtime that ggml's CPU backend has its threads from, where they wait awake
+// between operations: a decode step takes half the time that it takes with a pool that sleeps.
+ParallelFor on_openmp(int threads) {
+  return [threads](std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
+    if (tasks == 1 || threads == 1) return run_serially(tasks, body);
+    // An exception must not leave a parallel region: the first is rethrown after it.
+    std::exception_ptr error;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads)
+    for (std::int64_t task = 0; task < tasks; ++task) {
+      try {
+        body(task);
+      } catch (...) {
+#pragma omp critical(isentrope_error)
+        if (!error) error = std::current_exception();
+      }
+    }
+    if (error) std::rethrow_exception(error);
+  };
+}
+
+// Returns the name of the tensor that keys are a view of, such as cache_k_l12: the node itself has
+// no name that tells its layer.
+std::string module_of(const ggml_tensor& keys) {
+  const std::string name = (keys.view_src ? *keys.view_src : keys).name;
+  return name.substr(0, name.find(" ("));  // without what ggml adds: " (permuted)", " (copy)"
+}
+
+// Computes a node that supports() takes, and appends its statistics if the settings ask for them.
+// Throws Error for a rule with numbers for another number of heads, and for statistics that cannot
+// be written.
+void compute(const ggml_tensor& node, const Settings& settings, int threads) {
+  Operation operation(node);
+  AttentionOptions& options = operation.options;
+  if (settings.rule) options.rule = options.rule * *settings.rule;
+  options.parallel_for = on_openmp(threads);
+  if (!settings.log) return attention_forward(operation.input, options, operation.output);
+  CallStatistics statistics(operation.input);
+  operation.output.statistics = statistics.views();
+  attention_forward(operation.input, options, operation.output);
+  statistics.compute_first_key(operation.input, options);
+  settings.log->append(module_of(*node.src[1]), options.bias, statistics);
+}
 
 Backend& state_of(ggml_backend_t backend) { return *static_cast<Backend*>(backend->context); }
 

@@ -82,7 +82,8 @@ bool supports(const ggml_tensor& node) {
 }
 
 bool repays_a_switch(const ggml_tensor& node) {
-  // Below, the gain is no longer than the switch: 9 heads of 64 over fewer than 910 keys.
+  // 910 keys of 9 heads of 64. Tokens after 1,024 keys came 1.5 to 2.7 times faster than the CPU's;
+  // those after 256, the least that llama.cpp reads, up to 7 % slower, because threads join twice.
   constexpr std::int64_t kProducts = 1 << 20;
   const ggml_tensor &q = *node.src[kQ], &k = *node.src[kK], &v = *node.src[kV];
   return q.ne[1] * q.ne[2] * q.ne[3] * k.ne[1] * (k.ne[0] + v.ne[0]) >= kProducts;

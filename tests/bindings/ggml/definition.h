@@ -11,7 +11,7 @@ namespace isentrope {
 
 struct DefinedRow {
   std::vector<double> output;
-  std::vector<double> weights;  // of the keys, without the sink
+  std::vector<double> weights;  // of the keys, after the sink's share
   double max_logit = -std::numeric_limits<double>::infinity(), entropy = 0;
   std::int64_t keys = 0;  // that the mask shows
 };
@@ -47,11 +47,11 @@ DefinedRow row_by_definition(const Problem& p, const ggml_tensor* node, std::int
   const double sink = sinks ? std::exp(element(sinks, head, 0, 0, 0) - row.max_logit) : 0;
   for (std::int64_t key = 0; key < p.keys && row.keys > 0; ++key) {
     const double weight = std::exp(logits[static_cast<std::size_t>(key)] - row.max_logit) / sum;
-    row.weights.push_back(weight);
     if (weight > 0) row.entropy -= weight * std::log(weight);
+    row.weights.push_back(weight * sum / (sum + sink));
     for (std::int64_t i = 0; i < p.value_dim; ++i)
       row.output[static_cast<std::size_t>(i)] +=
-          weight * sum / (sum + sink) * element(v, i, key, key_head, batch);
+          row.weights.back() * element(v, i, key, key_head, batch);
   }
   return row;
 }

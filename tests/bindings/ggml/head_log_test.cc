@@ -29,6 +29,7 @@ TEST(HeadLog, HasEveryHeadOfEveryCall) {
           [](std::int64_t, std::int64_t query, std::int64_t key) {
             return query == 3 || key > query + 50 || (query == 4 && key == 0) ? -INFINITY : 0.5f;
           },
+      .sinks = true,
       .soft_cap = 20};
   const Library library;
   const Node node(problem);

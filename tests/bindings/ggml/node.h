@@ -35,7 +35,7 @@ class Variable {
 // The backend's library, which reads the environment anew each time.
 class Library {
  public:
-  explicit Library(const char* path = GGML_BACKEND) : handle_(dlopen(path, RTLD_NOW | RTLD_LOCAL)) {
+  Library() : handle_(dlopen(GGML_BACKEND, RTLD_NOW | RTLD_LOCAL)) {
     if (handle_ == nullptr) throw std::runtime_error(dlerror());
     using Init = ggml_backend_reg_t();
     registry_ = reinterpret_cast<Init*>(dlsym(handle_, "ggml_backend_init"))();
