@@ -19,7 +19,7 @@ from typing import Any
 
 os.environ |= {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR",
-    "ISENTROPE_VLLM": "0", "ISENTROPE_METRICS": "1",
+    "ISENTROPE_METRICS": "1",
 }  # fmt: skip
 
 import prometheus_client
@@ -34,12 +34,21 @@ import isentrope.hf
 import isentrope.vllm
 from isentrope.vllm.plugin import register
 
-SIZES = dict(vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=8320)
+SIZES = dict(
+    vocab_size=512, hidden_size=128, intermediate_size=256, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=8320
+)  # fmt: skip
 SHARED = SIZES | dict(num_key_value_heads=2, head_dim=32)
+# All experts of gpt-oss compute, because a choice of two turns rounding anywhere into other logits.
 MODELS = {
     "llama": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**SHARED)),
     "gemma2": lambda: hf.Gemma2ForCausalLM(hf.Gemma2Config(**SHARED, sliding_window=64, query_pre_attn_scalar=32)),
     "bloom": lambda: hf.BloomForCausalLM(hf.BloomConfig(vocab_size=512, hidden_size=128, n_layer=3, n_head=4)),
+    "gpt-oss": lambda: hf.GptOssForCausalLM(hf.GptOssConfig(**SHARED, sliding_window=64, num_local_experts=4, num_experts_per_tok=4)),
+    "whisper": lambda: hf.WhisperForConditionalGeneration(hf.WhisperConfig(
+        vocab_size=512, d_model=128, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
+        encoder_ffn_dim=256, decoder_ffn_dim=256, max_source_positions=50, max_target_positions=128, decoder_start_token_id=1,
+        suppress_tokens=None, begin_suppress_tokens=None, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )),
     "bert": lambda: hf.BertModel(hf.BertConfig(**SIZES)),
 }  # fmt: skip
 # Model, type, and options of the engine. 50 pages of 32 keys hold a few requests only.
@@ -47,7 +56,11 @@ CASES = {
     "llama f32": ("llama", "float32", {}),
     "llama f32, preempted": ("llama", "float32", {"num_gpu_blocks_override": 50}),
     "llama f16": ("llama", "float16", {}),
+    "llama f32, two processes": ("llama", "float32", {"tensor_parallel_size": 2, "threads": "0|1"}),
     "gemma2 bf16": ("gemma2", "bfloat16", {}),
+    "gpt-oss f32": ("gpt-oss", "float32", {}),
+    "gpt-oss bf16": ("gpt-oss", "bfloat16", {}),
+    "whisper f32": ("whisper", "float32", {"skip_tokenizer_init": False, "max_model_len": 128, "enable_prefix_caching": False}),
     "bloom f32": ("bloom", "float32", {}),
 }
 RULE = "ssmax(s=0.2,b=0.5)"
@@ -66,6 +79,10 @@ def saved(name: str, folder: Path) -> str:
     if name == "bert":  # whose requests vLLM counts by a tokenizer
         (folder / "words.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(507))]))
         hf.BertTokenizerFast(vocab_file=str(folder / "words.txt")).save_pretrained(folder / name)
+    if name == "whisper":
+        special = ("<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>")
+        tokenizer = hf.WhisperTokenizer(vocab={word: i for i, word in enumerate([*special, *(f"w{i}" for i in range(507))])}, merges=[])
+        hf.WhisperProcessor(hf.WhisperFeatureExtractor(chunk_length=1), tokenizer).save_pretrained(folder / name)
     return str(folder / name)
 
 
@@ -78,6 +95,14 @@ def requests(count: int) -> list[dict[str, list[int]]]:
         ids = torch.randint(1, 500, (length,), generator=random).tolist()
         found.append({"prompt_token_ids": (found[-1]["prompt_token_ids"][:300] if i % 4 == 3 else []) + ids})
     return found
+
+
+def recordings(count: int) -> list[dict[str, Any]]:
+    """Returns prompts of a few tokens with up to a second of noise each, which encoders hear."""
+    random = torch.Generator().manual_seed(3)
+    sounds = [torch.randn(int(torch.randint(2000, 16000, (), generator=random)), generator=random).numpy() for _ in range(count)]
+    heard = ({"prompt": "", "multi_modal_data": {"audio": (sound, 16000)}} for sound in sounds)
+    return [{"encoder_prompt": x, "decoder_prompt": {"prompt_token_ids": [1, 2 + i % 3, 7]}} for i, x in enumerate(heard)]
 
 
 def install(folder: Path) -> None:
@@ -101,8 +126,8 @@ class Engine:
         _cached_get_attn_backend.cache_clear()
         register()
         os.environ["VLLM_CPU_OMP_THREADS_BIND"] = options.pop("threads", "auto")
-        sizes = {"skip_tokenizer_init": True, "max_model_len": 1536, "max_num_batched_tokens": 256, "max_num_seqs": 16, "block_size": 32} | options
-        self.llm = LLM(folder, dtype=dtype, enforce_eager=True, **sizes)
+        sizes = dict(skip_tokenizer_init=True, max_model_len=1536, max_num_batched_tokens=256, max_num_seqs=16, block_size=32)
+        self.llm = LLM(folder, dtype=dtype, enforce_eager=True, **sizes | options)
 
     def __enter__(self) -> LLM:
         return self.llm
@@ -115,10 +140,11 @@ class Engine:
 
 def tokens(ours: bool, folder: str, dtype: str, count: int, **options: object) -> list:
     """Returns the greedy tokens of each request, and the two largest log-probabilities of each."""
-    with Engine(ours, folder, dtype, enable_prefix_caching=True, **options) as llm:
+    with Engine(ours, folder, dtype, **{"enable_prefix_caching": True} | options) as llm:
         if ours:
             isentrope.vllm.record(llm)
-        outputs = llm.generate(requests(count), GREEDY, use_tqdm=False)
+        prompts = recordings(count) if folder.endswith("whisper") else requests(count)
+        outputs = llm.generate(prompts, GREEDY, use_tqdm=False)
         if ours and len(isentrope.vllm.statistics(llm)) != count:
             raise SystemExit("[vllm_engine] isentrope must compute every request; some have no statistics")
     return [(one.outputs[0].token_ids, [sorted(x.logprob for x in step.values()) for step in one.outputs[0].logprobs]) for one in outputs]
@@ -134,11 +160,30 @@ def differences(stock: list, ours: list, closest: float) -> list[str]:
     return wrong
 
 
+def errors_of(served: list, path: str) -> torch.Tensor:
+    """Returns errors of the log-probabilities of new tokens, by a float32 pass of transformers with the same weights."""
+    model = hf.AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16, attn_implementation="eager").float().eval()
+    found = []
+    for prompt, (ids, logprobs) in zip(requests(len(served)), served):
+        whole = torch.tensor([[*prompt["prompt_token_ids"], *ids]])
+        with torch.no_grad():
+            want = model(whole[:, :-1]).logits[0, -len(ids) :].log_softmax(1).gather(1, whole[0, -len(ids) :, None])[:, 0]
+        found.append(torch.tensor([pair[-1] for pair in logprobs]) - want)
+    return torch.cat(found)
+
+
 def judge_tokens(name: str, folder: Path, count: int) -> list[str]:
+    """In bfloat16, rounding is what log-probabilities of vLLM's own attention differ by from those in float32."""
     model, dtype, options = CASES[name]
     path = saved(model, folder)
     stock, ours = (tokens(which, path, dtype, count, **options) for which in (False, True))
-    return differences(stock, ours, 0.05 if dtype == "bfloat16" else 1e-3)
+    if dtype != "bfloat16":
+        return differences(stock, ours, 1e-3)
+    theirs, own = errors_of(stock, path), errors_of(ours, path)
+    wrong = differences(stock, ours, 2 * float(theirs.abs().max()))
+    rms, own_rms = (float(x.square().mean().sqrt()) for x in (theirs, own))
+    print(f"{name}: error {own_rms:.4f}, vLLM's {rms:.4f}; largest {own.abs().max():.3f}, vLLM's {theirs.abs().max():.3f}")
+    return wrong + ([f"the error is {own_rms:.4f}, that of vLLM's own attention {rms:.4f}"] if own_rms > 1.1 * rms else [])
 
 
 def embeddings(ours: bool, folder: str, count: int) -> torch.Tensor:
