@@ -62,7 +62,7 @@ MUTANTS = {
         "merge.py", "its_sums * take[:, :, None]", "its_sums", "shape=1x1x1x300x16 scale=10",
     ),
     "reads_every_sequence_from_the_first_ones_pages": (
-        "block.py", "table += place.sequence * stride_table", "table += 0", "shape=2x2:1x3x70x16 pages=7",
+        "forward.py", "table += place.sequence * stride_table", "table += 0", "shape=2x2:1x3x70x16 pages=7",
     ),
     "begins_blocks_of_packed_queries_too_early": (
         "block.py", "* group // ROWS + middle <= block", "* group // ROWS <= block", "shape=1x4:2x20x70x16 pages=7 sequences=3",
@@ -100,7 +100,7 @@ MUTANTS = {
         "shape=1x1x11x47x16 mask=right_padding special=1 bwd=1 seed=1",
     ),
     "forgets_query_heads_that_share_a_key_head": (
-        "key_gradient.py", "range(kv_head * group, (kv_head + 1) * group):\n                for", "range(kv_head * group, kv_head * group + 1):\n                for",
+        "gradient_tile.py", "range(kv_head * group, (kv_head + 1) * group)", "range(kv_head * group, kv_head * group + 1)",
         "shape=1x4:2x20x20x16 bwd=1",
     ),
     "takes_the_largest_score_for_the_largest_logit": (

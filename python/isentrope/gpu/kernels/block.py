@@ -8,9 +8,9 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.dropout import Dropout
-from isentrope.gpu.kernels.softmax import Scales, View, load_scales
-from isentrope.gpu.kernels.span import all_masked, program_from_the_end, share_of, span_of_keys
-from isentrope.gpu.kernels.tile import Matrix, advance, load_rows, load_tile, offset
+from isentrope.gpu.kernels.softmax import Scales, View, apply_masks, load_scales
+from isentrope.gpu.kernels.span import all_masked, program_from_the_end, sees_keys, share_of, span_of_keys, visit
+from isentrope.gpu.kernels.tile import Matrix, advance, load_rows, load_tile, offset, propagate_nonfinite, zeros
 
 
 class QueryBlock(NamedTuple):
@@ -155,11 +155,18 @@ def load_block(
 
 
 @triton.jit
-def span_of_block(block, splits, SHAPE: tl.constexpr, SPLIT: tl.constexpr):
-    # A negative scale takes the masking loop, because the largest score is then not the largest logit.
-    span = span_of_keys(block.view, tl.where(block.scales.before < 0, 0, block.view.end), SHAPE.KEYS)
+def visible_span(view, full_end, SHAPE: tl.constexpr):
+    """Returns the tiles of keys that a query block sees. full_end: end of those that may hide nothing."""
+    span = span_of_keys(view, full_end, SHAPE.KEYS)
     if SHAPE.MASKED:
         span = all_masked(span)
+    return span
+
+
+@triton.jit
+def span_of_block(block, splits, SHAPE: tl.constexpr, SPLIT: tl.constexpr):
+    # A negative scale takes the masking loop, because the largest score is then not the largest logit.
+    span = visible_span(block.view, tl.where(block.scales.before < 0, 0, block.view.end), SHAPE)
     if SPLIT:
         span = share_of(span, tl.program_id(2), splits)
     return span
@@ -167,26 +174,24 @@ def span_of_block(block, splits, SHAPE: tl.constexpr, SPLIT: tl.constexpr):
 
 @triton.jit
 def cache_of_block(
-    k, to_k, dim, k_tiles, v, to_v, value_dim, v_tiles, table, stride_table, place, view, last, SHAPE: tl.constexpr,
-    PAGE: tl.constexpr,
+    k, to_k, dim, k_tiles, v, to_v, value_dim, v_tiles, table, batch, kv_head, view, last, SHAPE: tl.constexpr, PAGE: tl.constexpr
 ):  # fmt: skip
-    """Returns the keys and values that the block reads. last: end of the tiles that it visits."""
+    """Returns the keys and values that a query block reads. table: the sequence's pages, if there are any. last: end of the
+    tiles that it visits."""
     some = view.rows & (view.end > view.begin)
     start = tl.min(tl.where(some, view.begin, 2147483647), 0)
     stop = tl.minimum(last * SHAPE.KEYS, tl.max(tl.where(some, view.end, 0), 0))
     if not SHAPE.DESCRIPTORS:
         # Triton 3.6 returns no None.
         k_tiles, v_tiles = k, v
-    k += place.kv_head * to_k.head
-    v += place.kv_head * to_v.head
-    if PAGE > 0:
-        table += place.sequence * stride_table
-    else:
-        k += place.batch * to_k.batch
-        v += place.batch * to_v.batch
+    k += kv_head * to_k.head
+    v += kv_head * to_v.head
+    if PAGE == 0:
+        k += batch * to_k.batch
+        v += batch * to_v.batch
     return Cache(
         Matrix(k, to_k.row, to_k.column, dim), Matrix(v, to_v.row, to_v.column, value_dim), to_k.batch, to_v.batch,
-        table, start, stop, k_tiles, v_tiles, place.batch.to(tl.int32), place.kv_head.to(tl.int32),
+        table, start, stop, k_tiles, v_tiles, batch.to(tl.int32), kv_head.to(tl.int32),
     )  # fmt: skip
 
 
@@ -235,3 +240,40 @@ def load_v(first, inside, cache, SHAPE: tl.constexpr, MASKED: tl.constexpr, PAGE
         cache.v, cache.v_to_page, cache.v_tiles, first, inside, cache, SHAPE.KEYS, SHAPE.COLUMNS, MASKED, SHAPE.EVEN_COLUMNS, PAGE,
         SHAPE.ONE_LOOP, SHAPE.DESCRIPTORS,
     )  # fmt: skip
+
+
+@triton.jit
+def keys_of(tile, cache, SHAPE: tl.constexpr):
+    """Returns the first key of a tile, its keys, and which of them some row may see."""
+    first = tile * SHAPE.KEYS
+    key = first + tl.arange(0, SHAPE.KEYS)
+    return first, key, (key >= cache.start) & (key < cache.stop)
+
+
+@triton.jit
+def count_nonfinite(
+    tile, acc, block, cache, t_cache, VALUES: tl.constexpr, MOVES: tl.constexpr, PAGE: tl.constexpr, SHAPE: tl.constexpr,
+    MASKED: tl.constexpr,
+):  # fmt: skip
+    """Adds, for each row and column, the number of NaN and Inf among the keys of a tile that the row sees. VALUES: among its values
+    instead. MOVES: among their tangents too."""
+    first, key, inside = keys_of(tile, cache, SHAPE)
+    _, seen = apply_masks(zeros(SHAPE.ROWS, SHAPE.KEYS), block.view, block.scales.on_bias, key, inside, SHAPE, False)
+    if VALUES:
+        acc = propagate_nonfinite(seen, load_v(first, inside, cache, SHAPE, MASKED, PAGE), acc, SHAPE)
+        if MOVES:
+            acc = propagate_nonfinite(seen, load_v(first, inside, t_cache, SHAPE, MASKED, PAGE), acc, SHAPE)
+    else:
+        acc = propagate_nonfinite(seen, load_k(first, inside, cache, SHAPE, MASKED, PAGE), acc, SHAPE)
+        if MOVES:
+            acc = propagate_nonfinite(seen, load_k(first, inside, t_cache, SHAPE, MASKED, PAGE), acc, SHAPE)
+    return acc
+
+
+@triton.jit
+def nonfinite_numbers(
+    span, block, cache, t_cache, VALUES: tl.constexpr, MOVES: tl.constexpr, PAGE: tl.constexpr, SHAPE: tl.constexpr
+):  # fmt: skip
+    """Returns, for each row and column, the number of NaN and Inf among the keys or values of a span that the row sees."""
+    acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS if VALUES else SHAPE.DIM)
+    return visit(span, sees_keys, (block.view,), count_nonfinite, acc, (block, cache, t_cache, VALUES, MOVES, PAGE), SHAPE, None, True)

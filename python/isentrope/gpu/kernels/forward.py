@@ -6,18 +6,18 @@ import triton
 import triton.language as tl
 
 from isentrope.gpu.kernels.block import (
-    Resolved, Strides, cache_of_block, load_block, load_k, load_v, offsets, place_of_rows, span_of_block,
+    Resolved, Strides, cache_of_block, keys_of, load_block, load_k, load_v, nonfinite_numbers, offsets, place_of_rows, span_of_block,
 )
 from isentrope.gpu.kernels.dropout import dropout_of, kept_weights
 from isentrope.gpu.kernels.results import Results, write_block
 from isentrope.gpu.kernels.shares import mark_share, store_share
 from isentrope.gpu.kernels.softmax import FUSED_RANGE, LEAST, apply_masks, logits_of
-from isentrope.gpu.kernels.span import Span, all_masked, count_of, some_sees, tile_at
+from isentrope.gpu.kernels.span import Span, all_masked, sees_keys, visit
 from isentrope.gpu.kernels.sums import (
     RowState, add_moments, empty_state, farther, from_own, like_sums, of_rows, raised, raised_from_finite, rebase,
 )
 from isentrope.gpu.kernels.tile import (
-    F16_LIFT, Matrix, cast, dot, finite_part, full, nonfinite_flag, propagate_nonfinite, store_inf, zeros,
+    F16_LIFT, Matrix, cast, dot, finite_part, full, nonfinite_flag, store_inf, zeros,
 )
 
 
@@ -68,15 +68,16 @@ def online_softmax(
 
 @triton.jit
 def process_key_tile(
-    start, hides, state, support, acc, block, cache, cap,
-    SHAPE: tl.constexpr, WANTED: tl.constexpr, PAGE: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
+    tile, found, block, cache, cap, span, WANTED: tl.constexpr, PAGE: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
+    SHAPE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Adds one tile of keys to a query block's sums.
 
-    MASKED: the tile may hide keys from some row; `hides`: whether it does, if tiles of one loop differ
-    (SHAPE.ONE_LOOP). CHECKED: programs with non-finite sums are recomputed with REPAIR."""
-    key = start + tl.arange(0, SHAPE.KEYS)
-    inside = (key >= cache.start) & (key < cache.stop)
+    MASKED: the tile may hide keys from some row, and with SHAPE.ONE_LOOP does so unless the span counts it among those that hide
+    nothing. CHECKED: programs with non-finite sums are recomputed with REPAIR."""
+    state, support, acc = found
+    start, key, inside = keys_of(tile, cache, SHAPE)
+    hides = (tile < span.full_first) | (tile >= span.full_last)
     k_tile = load_k(start, inside, cache, SHAPE, MASKED, PAGE)
     scores = dot(block.q, tl.trans(k_tile), zeros(SHAPE.ROWS, SHAPE.KEYS), SHAPE)
     t, w, m, rescale, shift, support = online_softmax(
@@ -100,28 +101,6 @@ def process_key_tile(
 
 
 @triton.jit
-def process_nonfinite_values(start, acc, block, cache, SHAPE: tl.constexpr, PAGE: tl.constexpr):
-    """Propagates NaN and Inf in a tile of V to every row that attends to them."""
-    key = start + tl.arange(0, SHAPE.KEYS)
-    inside = (key >= cache.start) & (key < cache.stop)
-    v_tile = load_v(start, inside, cache, SHAPE, True, PAGE)
-    nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
-    _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
-    return propagate_nonfinite(seen, v_tile, acc, SHAPE)
-
-
-@triton.jit
-def count_nonfinite_values(span, block, cache, SHAPE: tl.constexpr, PAGE: tl.constexpr):
-    """Returns, for each row and column, the number of NaN and Inf among the values of a span that the row sees."""
-    acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
-    if SHAPE.ONE_LOOP:
-        span = all_masked(span)
-    for step in range(0, count_of(span, True)):
-        acc = process_nonfinite_values(tile_at(step, span, True) * SHAPE.KEYS, acc, block, cache, SHAPE, PAGE)
-    return acc
-
-
-@triton.jit
 def without_imprecise(state, acc, span, SHAPE: tl.constexpr):
     """Keeps the sums of tiles that hide nothing if every row's largest logit is within FUSED_RANGE. Otherwise starts
     anew with a span in which all tiles count as masked."""
@@ -142,27 +121,27 @@ def visit_all_keys(
 ):  # fmt: skip
     """Returns a query block's sums over the keys of a span: of weights, of visible keys if SHAPE.MASKED, and of
     values. Then the span whose masked tiles were visited as such."""
-    state, support, acc = empty_state(-FUSED_RANGE, SHAPE), full(SHAPE.ROWS, 0, tl.int32), zeros(SHAPE.ROWS, SHAPE.COLUMNS)
-    view, every = block.view, all_masked(span)
-    ALL_MASK: tl.constexpr = SHAPE.MASKED or SHAPE.ONE_LOOP
-    if ALL_MASK:
-        state = empty_state(float("-inf"), SHAPE)
-    for masked in tl.static_range(2):
-        if masked == 1 or not ALL_MASK:
-            visited = every if ALL_MASK else span
-            # The page table is loaded before the keys, which takes every other stage.
-            for step in tl.range(0, count_of(visited, masked == 1), num_stages=SHAPE.STAGES if PAGE == 0 else 2 * SHAPE.STAGES - 1):
-                tile = tile_at(step, visited, masked == 1)
-                first_key = tile * SHAPE.KEYS
-                hides = (tile < span.full_first) | (tile >= span.full_last)
-                if SHAPE.DILATION <= SHAPE.KEYS or some_sees(view.rows, view.begin, view.end, first_key, SHAPE):
-                    state, support, acc = process_key_tile(
-                        first_key, hides, state, support, acc, block, cache, cap, SHAPE, WANTED, PAGE, masked == 1, REPAIR, CHECKED
-                    )  # fmt: skip
-        if masked == 0 and SHAPE.OWN_LAST:
+    # The page table is loaded before the keys, which takes every other stage.
+    STAGES: tl.constexpr = SHAPE.STAGES if PAGE == 0 else 2 * SHAPE.STAGES - 1
+    support, acc = full(SHAPE.ROWS, 0, tl.int32), zeros(SHAPE.ROWS, SHAPE.COLUMNS)
+    visited = span
+    if SHAPE.MASKED or SHAPE.ONE_LOOP:
+        state, visited = empty_state(float("-inf"), SHAPE), all_masked(span)
+    else:
+        found = (empty_state(-FUSED_RANGE, SHAPE), support, acc)
+        state, support, acc = visit(
+            span, sees_keys, (block.view,), process_key_tile, found, (block, cache, cap, span, WANTED, PAGE, REPAIR, CHECKED),
+            SHAPE, STAGES, False,
+        )  # fmt: skip
+        if SHAPE.OWN_LAST:
             state = from_own(state, block.own_key, span.full_last * SHAPE.KEYS)
-        if masked == 0 and not ALL_MASK:
-            state, acc, span = without_imprecise(state, acc, span, SHAPE)
+        state, acc, span = without_imprecise(state, acc, span, SHAPE)
+        visited = span
+    found = (state, support, acc)
+    state, support, acc = visit(
+        visited, sees_keys, (block.view,), process_key_tile, found, (block, cache, cap, span, WANTED, PAGE, REPAIR, CHECKED),
+        SHAPE, STAGES, True,
+    )  # fmt: skip
     return of_rows(state), support, acc, span
 
 
@@ -208,8 +187,10 @@ def forward_kernel(
         Strides(stride_bb, stride_bh, stride_bq, stride_bk), place, resolved, dropout, SHAPE, WANTED,
     )  # fmt: skip
     rows, view, span = place.rows, block.view, span_of_block(block, splits, SHAPE, SPLIT)
+    if PAGE > 0:
+        table += place.sequence * stride_table
     cache = cache_of_block(
-        k, to_k, dim, k_tiles, v, to_v, value_dim, v_tiles, table, stride_table, place, view, span.last, SHAPE, PAGE
+        k, to_k, dim, k_tiles, v, to_v, value_dim, v_tiles, table, place.batch, place.kv_head, view, span.last, SHAPE, PAGE
     )  # fmt: skip
     CHECKED: tl.constexpr = wrong is not None and not REPAIR
     state, support, acc, span = visit_all_keys(span, block, cache, cap, SHAPE, WANTED, PAGE, REPAIR, CHECKED)
@@ -225,7 +206,9 @@ def forward_kernel(
         write_block(state, acc, support, place, results, WANTED, SINK, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
     if REPAIR:
         # After the results, so that neither loop takes registers of the other.
-        acc = count_nonfinite_values(span, block, cache, SHAPE, PAGE)
+        if SHAPE.ONE_LOOP:
+            span = all_masked(span)
+        acc = nonfinite_numbers(span, block, cache, cache, True, False, PAGE, SHAPE)
         if SPLIT:
             mark_share(sums, rows, acc, SHAPE.ROWS, SHAPE.COLUMNS)
         else:

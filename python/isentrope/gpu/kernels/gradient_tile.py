@@ -13,7 +13,7 @@ import triton.language as tl
 from isentrope.gpu.kernels.dropout import Dropout, dropout_of, kept_weights
 from isentrope.gpu.kernels.gradient_rows import LARGEST_KEY, TERMS
 from isentrope.gpu.kernels.softmax import LEAST, Scales, View, apply_masks, distances, logits_of
-from isentrope.gpu.kernels.span import some_sees
+from isentrope.gpu.kernels.span import some_sees, visit
 from isentrope.gpu.kernels.tile import F16_LIFT, Matrix, advance, as_column, full, load_tile, offset
 
 
@@ -170,12 +170,23 @@ def load_query_block(memory, head, first, SHAPE: tl.constexpr, GIVEN: tl.constex
 
 
 @triton.jit
-def block_sees(memory, head, first, first_key, SHAPE: tl.constexpr):
-    """Returns whether a row of the query block from `first` on sees one of a tile's keys."""
-    query = first + tl.arange(0, SHAPE.ROWS)
+def block_sees(tile, memory, head, first_key, SHAPE: tl.constexpr):
+    """Returns whether a row of a query block sees one of a tile's keys."""
+    query = tile * SHAPE.ROWS + tl.arange(0, SHAPE.ROWS)
     rows = query < memory.queries
     begin, end = load_bounds(memory.terms + (tl.cast(head, tl.int64) * memory.queries + query) * TERMS, rows)
     return some_sees(rows, begin, end, first_key, SHAPE)
+
+
+@triton.jit
+def visit_heads(
+    span, kv_head, group, memory, first_key, process: tl.constexpr, found, given, SHAPE: tl.constexpr, STAGES: tl.constexpr,
+    MASKED: tl.constexpr,
+):  # fmt: skip
+    """Visits the query blocks of all heads that read a tile of keys: process(tile, found, head, *given, SHAPE, MASKED)."""
+    for head in range(kv_head * group, (kv_head + 1) * group):
+        found = visit(span, block_sees, (memory, head, first_key), process, found, (head,) + given, SHAPE, STAGES, MASKED)
+    return found
 
 
 @triton.jit

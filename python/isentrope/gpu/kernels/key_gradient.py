@@ -8,24 +8,25 @@ import triton.language as tl
 from isentrope.gpu.kernels.block import Strides
 from isentrope.gpu.kernels.gradient_range import exponent, largest_bound
 from isentrope.gpu.kernels.gradient_tile import (
-    block_sees, load_query_block, memory_of, scaled_terms, tile_gradients, tile_weights, value_weights,
+    load_query_block, memory_of, scaled_terms, tile_gradients, tile_weights, value_weights, visit_heads,
 )
 from isentrope.gpu.kernels.softmax import LN2, apply_masks
-from isentrope.gpu.kernels.span import count_of, load_span, program, tile_at
+from isentrope.gpu.kernels.span import load_span, program
+from isentrope.gpu.kernels.tangent_tile import load_row_tangents
 from isentrope.gpu.kernels.tile import (
-    F16_FACTOR, Matrix, cast, dot, finite_part, load_rows, nonfinite_flag, propagate_nonfinite, store_inf,
-    store_rows, zeros,
-)
+    F16_FACTOR, Matrix, cast, dot, finite_part, flag, load_rows, nonfinite_flag, propagate_nonfinite, store_inf, store_rows, zeros,
+)  # fmt: skip
 
 
 @triton.jit
 def process_query_block(
-    tile, head, dk, dv, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr,
-    CHECKED: tl.constexpr,
+    tile, found, head, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
+    GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
+    SHAPE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Adds the gradient of one query block to a key block, times `shrink` relative to the lift of its rows.
     CHECKED: as in forward."""
+    dk, dv = found
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, MASKED)
     nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
     scores = dot(k_tile, tl.trans(block.q), nothing, SHAPE)
@@ -49,21 +50,20 @@ def process_query_block(
 
 
 @triton.jit
-def process_nonfinite_queries(tile, head, dk, dv, key, inside, memory, SHAPE: tl.constexpr, GIVEN: tl.constexpr):
-    """Propagates non-finite queries and upstream gradients of a query block to the keys that their rows see."""
-    block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, True)
-    nothing = zeros(SHAPE.KEYS, SHAPE.ROWS)
-    _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, True)
-    return propagate_nonfinite(seen, block.q, dk, SHAPE), propagate_nonfinite(seen, block.upstream, dv, SHAPE)
-
-
-@triton.jit
-def visit_all_wrong_queries(span, kv_head, group, key, inside, memory, SHAPE: tl.constexpr, GIVEN: tl.constexpr):
-    acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
-    for head in range(kv_head * group, (kv_head + 1) * group):
-        for step in range(0, count_of(span, True)):
-            acc_k, acc_v = process_nonfinite_queries(tile_at(step, span, True), head, acc_k, acc_v, key, inside, memory, SHAPE, GIVEN)
-    return acc_k, acc_v
+def count_nonfinite(
+    tile, found, head, key, inside, memory, directions, GIVEN: tl.constexpr, MOVED: tl.constexpr, MOVES: tl.constexpr,
+    SHAPE: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Adds the numbers of NaN and Inf in queries, if MOVED in their tangents, and in upstream gradients of rows that see a key."""
+    acc_k, acc_v = found
+    first = tile * SHAPE.ROWS
+    block = load_query_block(memory, head, first, SHAPE, GIVEN, MASKED)
+    _, seen = apply_masks(zeros(SHAPE.KEYS, SHAPE.ROWS), block.view, block.scales.on_bias, key, inside, SHAPE, True)
+    acc_k = propagate_nonfinite(seen, block.q, acc_k, SHAPE)
+    if MOVED:
+        tangents = load_row_tangents(directions, block, head, first, memory.queries, SHAPE, MOVES, False, MASKED)
+        acc_k = propagate_nonfinite(seen, tangents.q, acc_k, SHAPE)
+    return acc_k, propagate_nonfinite(seen, block.upstream, acc_v, SHAPE)
 
 
 @triton.jit
@@ -88,26 +88,17 @@ def shrink_factor(bounds, span, queries, kv_head, group, ROWS: tl.constexpr):
 
 
 @triton.jit
-def visit_all_queries(
-    span, spans, its_span, kv_head, group, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
+def store_both(
+    store: tl.constexpr, acc_k, acc_v, dk, to_dk, dim, dv, to_dv, value_dim, batch, kv_head, key, inside,
+    SHAPE: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
 ):  # fmt: skip
-    """Returns a key block's sums over the query blocks of a span, for all heads that read it."""
-    acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
-    for masked in tl.static_range(2):
-        if masked == 1 or not SHAPE.MASKED:
-            if k_tile.dtype == tl.float16:
-                # Loaded again, because keeping it across the loop spilled 8 bytes with the lift.
-                span = load_span(spans, its_span, SHAPE.MASKED)
-            for head in range(kv_head * group, (kv_head + 1) * group):
-                for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                    query_tile = tile_at(step, span, masked == 1)
-                    if SHAPE.DILATION <= SHAPE.KEYS or block_sees(memory, head, query_tile * SHAPE.ROWS, first_key, SHAPE):
-                        acc_k, acc_v = process_query_block(
-                            query_tile, head, acc_k, acc_v, shrink, k_tile, v_tile, key, first_key, inside,
-                            memory, cap, SHAPE, GIVEN, DK, DV, masked == 1, REPAIR, CHECKED,
-                        )  # fmt: skip
-    return acc_k, acc_v
+    """Stores both gradients of a tile of keys, or those that are wanted, by store_rows or store_inf."""
+    if DK:
+        at = row_offset(batch, kv_head, to_dk.batch, to_dk.head) + key * to_dk.row
+        store(Matrix(dk, to_dk.row, to_dk.column, dim), at, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
+    if DV:
+        at = row_offset(batch, kv_head, to_dv.batch, to_dv.head) + key * to_dv.row
+        store(Matrix(dv, to_dv.row, to_dv.column, value_dim), at, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
 
 
 @triton.jit
@@ -159,23 +150,27 @@ def key_gradient_kernel(
     if q.dtype.element_ty == tl.float16:
         shrink = shrink_factor(bounds + batch * heads * queries, span, queries, kv_head, group, SHAPE.ROWS)
     CHECKED: tl.constexpr = wrong is not None and not REPAIR
-    acc_k, acc_v = visit_all_queries(
-        span, spans, its_span, kv_head, group, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
-        SHAPE, GIVEN, DK, DV, REPAIR, CHECKED,
-    )  # fmt: skip
+    found = (zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS))
+    for masked in tl.static_range(2):
+        if masked == 1 or not SHAPE.MASKED:
+            if k_tile.dtype == tl.float16:
+                # Loaded again, because keeping it across the loop spilled 8 bytes with the lift.
+                span = load_span(spans, its_span, SHAPE.MASKED)
+            found = visit_heads(
+                span, kv_head, group, memory, first_key, process_query_block, found,
+                (shrink, k_tile, v_tile, key, first_key, inside, memory, cap, GIVEN, DK, DV, REPAIR, CHECKED),
+                SHAPE, SHAPE.STAGES, masked == 1,
+            )  # fmt: skip
+    acc_k, acc_v = found
     if CHECKED:
-        nothing = nonfinite_flag(acc_k) + nonfinite_flag(acc_v)
-        tl.store(wrong + tl.program_id(0), nothing != nothing)
+        flag(wrong, nonfinite_flag(acc_k) + nonfinite_flag(acc_v))
     acc_k, acc_v = as_gradients(acc_k, acc_v, shrink, kept_factor, k_tile.dtype == tl.float16)
-    at_k = row_offset(batch, kv_head, stride_rb, stride_rh) + wide * stride_rn
-    at_v = row_offset(batch, kv_head, stride_wb, stride_wh) + wide * stride_wn
-    if DK:
-        store_rows(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
-    if DV:
-        store_rows(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+    to_dk, to_dv = Strides(stride_rb, stride_rh, stride_rn, stride_rd), Strides(stride_wb, stride_wh, stride_wn, stride_wd)
+    store_both(store_rows, acc_k, acc_v, dk, to_dk, dim, dv, to_dv, value_dim, batch, kv_head, wide, inside, SHAPE, DK, DV)
     if REPAIR:
-        acc_k, acc_v = visit_all_wrong_queries(span, kv_head, group, key, inside, memory, SHAPE, GIVEN)
-        if DK:
-            store_inf(Matrix(dk, stride_rn, stride_rd, dim), at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
-        if DV:
-            store_inf(Matrix(dv, stride_wn, stride_wd, value_dim), at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+        found = (zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS))
+        acc_k, acc_v = visit_heads(
+            span, kv_head, group, memory, first_key, count_nonfinite, found, (key, inside, memory, memory, GIVEN, False, False),
+            SHAPE, None, True,
+        )  # fmt: skip
+        store_both(store_inf, acc_k, acc_v, dk, to_dk, dim, dv, to_dv, value_dim, batch, kv_head, wide, inside, SHAPE, DK, DV)

@@ -11,7 +11,7 @@ import triton.language as tl
 from isentrope.gpu.kernels.gradient_rows import LARGEST_KEY, TERMS
 from isentrope.gpu.kernels.gradient_tile import load_query_block, memory_of
 from isentrope.gpu.kernels.softmax import LN2, apply_masks, logits_of
-from isentrope.gpu.kernels.span import program, some_sees, span_of_keys
+from isentrope.gpu.kernels.span import all_masked, program, sees_keys, span_of_keys, visit
 from isentrope.gpu.kernels.tile import Matrix, dot, full, load_rows, zeros
 
 FAR = tl.constexpr((1 << 31) - 1)
@@ -20,9 +20,10 @@ NEAR = tl.constexpr(1e-3)
 
 
 @triton.jit
-def process_key_tile(start, most, largest, block, k, stop, cap, SHAPE: tl.constexpr):
+def process_key_tile(tile, found, block, k, stop, cap, SHAPE: tl.constexpr, MASKED: tl.constexpr):
     """Updates the largest logit and its key by one tile of keys."""
-    key = start + tl.arange(0, SHAPE.KEYS)
+    most, largest = found
+    key = tile * SHAPE.KEYS + tl.arange(0, SHAPE.KEYS)
     inside = key < stop
     named = tl.where(inside, key, 0).to(tl.int64)
     k_tile = load_rows(k, named * k.to_row, inside, SHAPE.DIM, True, SHAPE.EVEN)
@@ -58,12 +59,10 @@ def largest_key_kernel(
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, True)
     rows, view = block.view.rows, block.view
     k_rows = Matrix(k + batch * stride_kb + head // (heads // kv_heads) * stride_kh, stride_kn, stride_kd, dim)
-    most, largest = full(SHAPE.ROWS, float("-inf"), tl.float32), full(SHAPE.ROWS, -1, tl.int32)
-    span = span_of_keys(view, view.end, SHAPE.KEYS)
+    found = (full(SHAPE.ROWS, float("-inf"), tl.float32), full(SHAPE.ROWS, -1, tl.int32))
     stop = tl.max(tl.where(rows, view.end, 0), 0)
-    for tile_of_keys in range(span.first, span.last):
-        if SHAPE.DILATION <= SHAPE.KEYS or some_sees(rows, view.begin, view.end, tile_of_keys * SHAPE.KEYS, SHAPE):
-            most, largest = process_key_tile(tile_of_keys * SHAPE.KEYS, most, largest, block, k_rows, stop, cap, SHAPE)
+    span = all_masked(span_of_keys(view, view.end, SHAPE.KEYS))
+    most, largest = visit(span, sees_keys, (view,), process_key_tile, found, (block, k_rows, stop, cap), SHAPE, None, True)
     plane = lanes.to(tl.int64) * queries
     row = lane.to(tl.int64) * queries + query
     if IS_PART:

@@ -9,30 +9,28 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.block import Cache, load_k, load_v
+from isentrope.gpu.kernels.block import Strides, cache_of_block, keys_of, load_k, load_v, nonfinite_numbers, visible_span
 from isentrope.gpu.kernels.gradient_range import exponent
 from isentrope.gpu.kernels.gradient_tile import (
     lifted_terms, load_query_block, memory_of, tile_gradients, tile_weights, with_terms,
 )
-from isentrope.gpu.kernels.softmax import LN2, apply_masks
-from isentrope.gpu.kernels.span import Span, count_of, program_from_the_end, some_sees, span_of_keys, tile_at
+from isentrope.gpu.kernels.softmax import LN2
+from isentrope.gpu.kernels.span import program_from_the_end, sees_keys, visit_all
 from isentrope.gpu.kernels.tile import (
-    F16_FACTOR, Matrix, cast, dot, finite_part, full, nonfinite_flag, propagate_nonfinite, store_inf, store_rows, zeros,
+    F16_FACTOR, Matrix, cast, dot, finite_part, flag, full, nonfinite_flag, store_inf, store_rows, zeros,
 )
 
 
 @triton.jit
 def process_key_tile(
-    tile, dq, d_lambda, block, unit, cache, cap, d_bias,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, MASKED: tl.constexpr,
-    REPAIR: tl.constexpr, CHECKED: tl.constexpr,
+    tile, found, block, unit, cache, cap, d_bias, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr,
+    REPAIR: tl.constexpr, CHECKED: tl.constexpr, SHAPE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Adds the gradient of one tile of keys to a query block.
+    """Adds the gradient of one tile of keys to a query block's dq and d_lambda.
 
     unit: scale of lifted gradients. CHECKED: as in forward."""
-    first = tile * SHAPE.KEYS
-    key = first + tl.arange(0, SHAPE.KEYS)
-    inside = (key >= cache.start) & (key < cache.stop)
+    dq, d_lambda = found
+    first, key, inside = keys_of(tile, cache, SHAPE)
     k_tile = load_k(first, inside, cache, SHAPE, MASKED, 0)
     v_tile = load_v(first, inside, cache, SHAPE, MASKED, 0)
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
@@ -54,47 +52,6 @@ def process_key_tile(
     if MASKED and REPAIR:
         k_tile = finite_part(k_tile)
     return dot(cast(ds, k_tile.dtype), k_tile, dq, SHAPE), d_lambda
-
-
-@triton.jit
-def process_nonfinite_keys(tile, dq, block, cache, SHAPE: tl.constexpr):
-    """Propagates non-finite keys to dq of the rows that attend to them."""
-    first = tile * SHAPE.KEYS
-    key = first + tl.arange(0, SHAPE.KEYS)
-    inside = (key >= cache.start) & (key < cache.stop)
-    k_tile = load_k(first, inside, cache, SHAPE, True, 0)
-    nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
-    _, seen = apply_masks(nothing, block.view, block.scales.on_bias, key, inside, SHAPE, False)
-    return propagate_nonfinite(seen, k_tile, dq, SHAPE)
-
-
-@triton.jit
-def count_nonfinite_keys(span, block, cache, SHAPE: tl.constexpr):
-    """Returns, for each row and column, the number of NaN and Inf among the keys of a span that the row sees."""
-    acc = zeros(SHAPE.ROWS, SHAPE.DIM)
-    for step in range(0, count_of(span, True)):
-        acc = process_nonfinite_keys(tile_at(step, span, True), acc, block, cache, SHAPE)
-    return acc
-
-
-@triton.jit
-def visit_all_keys(
-    span, block, unit, cache, cap, d_bias,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, D_BIAS: tl.constexpr, D_LAMBDA: tl.constexpr, REPAIR: tl.constexpr,
-    CHECKED: tl.constexpr,
-):  # fmt: skip
-    """Returns a query block's sums over the keys of a span: dq and d_lambda, both lifted."""
-    acc, acc_lambda = zeros(SHAPE.ROWS, SHAPE.DIM), full(SHAPE.ROWS, 0.0, tl.float32)
-    view = block.view
-    for masked in tl.static_range(2):
-        if masked == 1 or not SHAPE.MASKED:
-            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                tile = tile_at(step, span, masked == 1)
-                if SHAPE.DILATION <= SHAPE.KEYS or some_sees(view.rows, view.begin, view.end, tile * SHAPE.KEYS, SHAPE):
-                    acc, acc_lambda = process_key_tile(
-                        tile, acc, acc_lambda, block, unit, cache, cap, d_bias, SHAPE, GIVEN, D_BIAS, D_LAMBDA, masked == 1, REPAIR, CHECKED,
-                    )  # fmt: skip
-    return acc, acc_lambda
 
 
 @triton.jit
@@ -141,26 +98,18 @@ def query_gradient_kernel(
     rows, view = block.view.rows, block.view
     row = lane.to(tl.int64) * queries + query
     block, unit = lift_into_range(block, bounds + row, SHAPE, GIVEN)
-    k_rows = Matrix(k + batch * stride_kb + kv_head * stride_kh, stride_kn, stride_kd, dim)
-    v_rows = Matrix(v + batch * stride_vb + kv_head * stride_vh, stride_vn, stride_vd, value_dim)
-    span = span_of_keys(view, view.end, SHAPE.KEYS)
-    if SHAPE.MASKED:
-        span = Span(span.first, span.last, span.last, span.last)
-    some = view.end > view.begin
-    start = tl.min(tl.where(rows & some, view.begin, 2147483647), 0)
-    stop = tl.max(tl.where(rows & some, view.end, 0), 0)
+    span = visible_span(view, view.end, SHAPE)
+    to_k, to_v = Strides(stride_kb, stride_kh, stride_kn, stride_kd), Strides(stride_vb, stride_vh, stride_vn, stride_vd)
+    cache = cache_of_block(k, to_k, dim, k_tiles, v, to_v, value_dim, v_tiles, k, batch, kv_head, view, span.last, SHAPE, 0)
     CHECKED: tl.constexpr = wrong is not None and not REPAIR
-    if not SHAPE.DESCRIPTORS:
-        k_tiles, v_tiles = k, v
-    cache = Cache(
-        k_rows, v_rows, stride_kb, stride_vb, k, start, stop, k_tiles, v_tiles, batch.to(tl.int32), kv_head.to(tl.int32)
-    )  # fmt: skip
-    acc, acc_lambda = visit_all_keys(
-        span, block, unit, cache, cap, d_bias + row * keys, SHAPE, GIVEN, D_BIAS, D_LAMBDA, REPAIR, CHECKED
+    found = (zeros(SHAPE.ROWS, SHAPE.DIM), full(SHAPE.ROWS, 0.0, tl.float32))
+    acc, acc_lambda = visit_all(
+        span, sees_keys, (view,), process_key_tile, found,
+        (block, unit, cache, cap, d_bias + row * keys, GIVEN, D_BIAS, D_LAMBDA, REPAIR, CHECKED), SHAPE,
     )  # fmt: skip
     if CHECKED:
-        nothing = nonfinite_flag(acc)
-        tl.store(wrong + tl.program_id(0), nothing != nothing)
+        flag(wrong, nonfinite_flag(acc))
+    some = view.end > view.begin
     # Rows without keys are included if the block's other rows see everything.
     acc = tl.where(some[:, None], acc * (block.scales.before * unit * LN2)[:, None], 0.0)
     at = batch * stride_rb + head * stride_rh + query.to(tl.int64) * stride_rn
@@ -168,5 +117,5 @@ def query_gradient_kernel(
     if D_LAMBDA:
         tl.store(d_lambda + row, tl.where(some, acc_lambda * unit, 0.0), mask=rows)
     if REPAIR:
-        acc = count_nonfinite_keys(span, block, cache, SHAPE)
+        acc = nonfinite_numbers(span, block, cache, cache, False, False, 0, SHAPE)
         store_inf(Matrix(dq, stride_rn, stride_rd, dim), at, rows, acc, SHAPE.DIM, SHAPE.EVEN)

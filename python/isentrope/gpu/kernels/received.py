@@ -7,15 +7,15 @@ import triton.language as tl
 
 from isentrope.gpu.kernels.block import offsets_of_keys
 from isentrope.gpu.kernels.gradient_tile import block_sees, load_query_block, memory_of, tile_weights
-from isentrope.gpu.kernels.span import count_of, load_span, program, tile_at
-from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, load_rows, zeros
+from isentrope.gpu.kernels.span import load_span, program, visit_all
+from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, full, load_rows, zeros
 
 
 @triton.jit
-def received_from(
-    tile, head, k_tile, key, first_key, inside, memory, cap, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MASKED: tl.constexpr
+def receive_from(
+    tile, sums, head, k_tile, key, first_key, inside, memory, cap, GIVEN: tl.constexpr, SHAPE: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
-    """Returns what the rows of one query block give to a tile of keys. Rows of weight 0 give nothing, even if NaN."""
+    """Adds what the rows of one query block give to a tile of keys. Rows of weight 0 give nothing, even if NaN."""
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, MASKED)
     scores = dot(k_tile, tl.trans(block.q), zeros(SHAPE.KEYS, SHAPE.ROWS), SHAPE)
     weights = tile_weights(scores, block, key, first_key, inside, cap, SHAPE, MASKED, True)
@@ -25,7 +25,7 @@ def received_from(
         counted = counted & weights.seen
     if GIVEN.SINK:
         of_row *= block.terms.share
-    return tl.sum(tl.where(counted, weights.p * of_row[None, :], 0.0), 1)
+    return sums + tl.sum(tl.where(counted, weights.p * of_row[None, :], 0.0), 1)
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "stride_table", "span_batches", "least", "query_offset", "key_offset"])  # fmt: skip
@@ -65,15 +65,10 @@ def received_kernel(
         seed, least, kept_factor, query_offset, key_offset, SHAPE,
     )  # fmt: skip
     span = load_span(spans, (batch % span_batches) * tl.cdiv(keys, SHAPE.KEYS) + tile, SHAPE.MASKED)
-    sums = tl.zeros([SHAPE.KEYS], tl.float32)
-    for masked in tl.static_range(2):
-        if masked == 1 or not SHAPE.MASKED:
-            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                query_tile = tile_at(step, span, masked == 1)
-                if SHAPE.DILATION <= SHAPE.KEYS or block_sees(memory, head, query_tile * SHAPE.ROWS, first_key, SHAPE):
-                    sums += received_from(
-                        query_tile, head, k_tile, key, first_key, inside, memory, cap, SHAPE, GIVEN, masked == 1
-                    )  # fmt: skip
+    sums = visit_all(
+        span, block_sees, (memory, head, first_key), receive_from, full(SHAPE.KEYS, 0.0, tl.float32),
+        (head, k_tile, key, first_key, inside, memory, cap, GIVEN), SHAPE,
+    )  # fmt: skip
     if k_tile.dtype == tl.float16:
         sums = sums / F16_FACTOR
     tl.store(received + lane.to(tl.int64) * keys + key, sums, mask=inside)

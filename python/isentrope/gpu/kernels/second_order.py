@@ -5,16 +5,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.block import Cache, Strides, load_k, load_v
+from isentrope.gpu.kernels.block import Strides, cache_of_block, keys_of, load_k, load_v, nonfinite_numbers, visible_span
 from isentrope.gpu.kernels.gradient_rows import base_of, load_floats, load_upstream, statistic
-from isentrope.gpu.kernels.gradient_tile import block_sees, load_query_block, memory_of, tile_weights
-from isentrope.gpu.kernels.key_gradient import load_of_head, row_offset
-from isentrope.gpu.kernels.softmax import LN2, apply_masks
-from isentrope.gpu.kernels.span import all_masked, count_of, load_span, program, program_from_the_end, some_sees, span_of_keys, tile_at
+from isentrope.gpu.kernels.gradient_tile import load_query_block, memory_of, tile_weights, visit_heads
+from isentrope.gpu.kernels.key_gradient import count_nonfinite, load_of_head, store_both
+from isentrope.gpu.kernels.softmax import LN2
+from isentrope.gpu.kernels.span import load_span, program, program_from_the_end, sees_keys, visit_all
 from isentrope.gpu.kernels.tangent_tile import directions_of, dot_in_range, load_row_tangents, score_tangents, second_order
 from isentrope.gpu.kernels.tile import (
-    F16_FACTOR, Matrix, dot, finite_part, full, nonfinite_flag, propagate_nonfinite, store_inf, store_rows, zeros,
-)  # fmt: skip
+    F16_FACTOR, Matrix, dot, finite_part, flag, full, nonfinite_flag, store_inf, store_rows, zeros,
+)
 
 
 @triton.jit(do_not_specialize=["heads", "queries", "value_dim"])
@@ -59,13 +59,12 @@ def second_order_rows_kernel(
 
 @triton.jit
 def process_key_tile(
-    tile, acc, acc_lambda, block, tangents, cache, t_cache, cap, d_bias,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, MOVES: tl.constexpr, D_BIAS: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr,
+    tile, found, block, tangents, cache, t_cache, cap, d_bias,
+    GIVEN: tl.constexpr, MOVES: tl.constexpr, D_BIAS: tl.constexpr, REPAIR: tl.constexpr, SHAPE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Adds one tile of keys to a query block's dq' and d_lambda', and stores d_bias'."""
-    first = tile * SHAPE.KEYS
-    key = first + tl.arange(0, SHAPE.KEYS)
-    inside = (key >= cache.start) & (key < cache.stop)
+    acc, acc_lambda = found
+    first, key, inside = keys_of(tile, cache, SHAPE)
     k_tile, v_tile = load_k(first, inside, cache, SHAPE, MASKED, 0), load_v(first, inside, cache, SHAPE, MASKED, 0)
     nothing = zeros(SHAPE.ROWS, SHAPE.KEYS)
     scores = dot(block.q, tl.trans(k_tile), nothing, SHAPE)
@@ -77,7 +76,7 @@ def process_key_tile(
         t_dp = dot(block.upstream, tl.trans(load_v(first, inside, t_cache, SHAPE, MASKED, 0)), nothing, SHAPE)
     dp = dot(block.upstream, tl.trans(v_tile), nothing, SHAPE)
     moved = score_tangents(block.q, tangents.q, k_tile, t_k, nothing, SHAPE, MOVES, False)
-    found = second_order(
+    own = second_order(
         weights, scores, moved, dp, t_dp, block, tangents, key, first, inside, cap, SHAPE, GIVEN, MOVES, MASKED, False
     )  # fmt: skip
     if D_BIAS:
@@ -85,28 +84,13 @@ def process_key_tile(
         if k_tile.dtype == tl.float16:
             scale = scale / F16_FACTOR
         seen = weights.seen & block.view.rows[:, None]
-        tl.store(d_bias[:, None] + key[None, :], scale[:, None] * found.of_logits, mask=seen)
+        tl.store(d_bias[:, None] + key[None, :], scale[:, None] * own.of_logits, mask=seen)
     if MASKED and REPAIR:
         k_tile, t_k = finite_part(k_tile), finite_part(t_k)
-    acc = dot_in_range(found.of_scores, k_tile, acc, SHAPE)
+    acc = dot_in_range(own.of_scores, k_tile, acc, SHAPE)
     if MOVES.K:
-        acc = dot_in_range(found.scores, t_k, acc, SHAPE)
-    return acc, acc_lambda + tl.sum(found.of_lambda, 1)
-
-
-@triton.jit
-def count_nonfinite_keys(span, block, cache, t_cache, SHAPE: tl.constexpr, MOVES: tl.constexpr):
-    """Returns, for each row and column, the number of NaN and Inf among the keys that the row sees and their tangents."""
-    acc = zeros(SHAPE.ROWS, SHAPE.DIM)
-    for step in range(0, count_of(span, True)):
-        first = tile_at(step, span, True) * SHAPE.KEYS
-        key = first + tl.arange(0, SHAPE.KEYS)
-        inside = (key >= cache.start) & (key < cache.stop)
-        _, seen = apply_masks(zeros(SHAPE.ROWS, SHAPE.KEYS), block.view, block.scales.on_bias, key, inside, SHAPE, False)
-        acc = propagate_nonfinite(seen, load_k(first, inside, cache, SHAPE, True, 0), acc, SHAPE)
-        if MOVES.K:
-            acc = propagate_nonfinite(seen, load_k(first, inside, t_cache, SHAPE, True, 0), acc, SHAPE)
-    return acc
+        acc = dot_in_range(own.scores, t_k, acc, SHAPE)
+    return acc, acc_lambda + tl.sum(own.of_lambda, 1)
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "least", "query_offset", "key_offset"])  # fmt: skip
@@ -146,34 +130,18 @@ def second_order_query_kernel(
     tangents = load_row_tangents(directions, block, head, first, queries, SHAPE, MOVES, True, True)
     rows, view = block.view.rows, block.view
     some, row = view.end > view.begin, lane.to(tl.int64) * queries + query
-    span = span_of_keys(view, view.end, SHAPE.KEYS)
-    if SHAPE.MASKED:
-        span = all_masked(span)
-    start = tl.min(tl.where(rows & some, view.begin, 2147483647), 0)
-    stop = tl.max(tl.where(rows & some, view.end, 0), 0)
-    cache = Cache(
-        Matrix(k + batch * stride_kb + kv_head * stride_kh, stride_kn, stride_kd, dim),
-        Matrix(v + batch * stride_vb + kv_head * stride_vh, stride_vn, stride_vd, value_dim),
-        stride_kb, stride_vb, k, start, stop, k, v, batch.to(tl.int32), kv_head.to(tl.int32),
+    span = visible_span(view, view.end, SHAPE)
+    to_k, to_v = Strides(stride_kb, stride_kh, stride_kn, stride_kd), Strides(stride_vb, stride_vh, stride_vn, stride_vd)
+    cache = cache_of_block(k, to_k, dim, k, v, to_v, value_dim, v, k, batch, kv_head, view, span.last, SHAPE, 0)
+    to_k, to_v = Strides(stride_tkb, stride_tkh, stride_tkn, stride_tkd), Strides(stride_tvb, stride_tvh, stride_tvn, stride_tvd)
+    t_cache = cache_of_block(t_k, to_k, dim, t_k, t_v, to_v, value_dim, t_v, t_k, batch, kv_head, view, span.last, SHAPE, 0)
+    found = (zeros(SHAPE.ROWS, SHAPE.DIM), full(SHAPE.ROWS, 0.0, tl.float32))
+    acc, acc_lambda = visit_all(
+        span, sees_keys, (view,), process_key_tile, found,
+        (block, tangents, cache, t_cache, cap, d_bias + row * keys, GIVEN, MOVES, D_BIAS, REPAIR), SHAPE,
     )  # fmt: skip
-    t_cache = Cache(
-        Matrix(t_k + batch * stride_tkb + kv_head * stride_tkh, stride_tkn, stride_tkd, dim),
-        Matrix(t_v + batch * stride_tvb + kv_head * stride_tvh, stride_tvn, stride_tvd, value_dim),
-        stride_tkb, stride_tvb, t_k, start, stop, t_k, t_v, batch.to(tl.int32), kv_head.to(tl.int32),
-    )  # fmt: skip
-    acc, acc_lambda = zeros(SHAPE.ROWS, SHAPE.DIM), full(SHAPE.ROWS, 0.0, tl.float32)
-    for masked in tl.static_range(2):
-        if masked == 1 or not SHAPE.MASKED:
-            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                key_tile = tile_at(step, span, masked == 1)
-                if SHAPE.DILATION <= SHAPE.KEYS or some_sees(view.rows, view.begin, view.end, key_tile * SHAPE.KEYS, SHAPE):
-                    acc, acc_lambda = process_key_tile(
-                        key_tile, acc, acc_lambda, block, tangents, cache, t_cache, cap, d_bias + row * keys,
-                        SHAPE, GIVEN, MOVES, D_BIAS, masked == 1, REPAIR,
-                    )  # fmt: skip
     if wrong is not None and not REPAIR:
-        nothing = nonfinite_flag(acc)
-        tl.store(wrong + tl.program_id(0), nothing != nothing)
+        flag(wrong, nonfinite_flag(acc))
     if block.q.dtype == tl.float16:
         acc, acc_lambda = acc / F16_FACTOR, acc_lambda / F16_FACTOR
     to, at = Matrix(dq, stride_rn, stride_rd, dim), batch * stride_rb + head * stride_rh + query.to(tl.int64) * stride_rn
@@ -181,17 +149,18 @@ def second_order_query_kernel(
     if D_LAMBDA:
         tl.store(d_lambda + row, tl.where(some, acc_lambda, 0.0), mask=rows)
     if REPAIR:
-        counts = count_nonfinite_keys(span, block, cache, t_cache, SHAPE, MOVES)
+        counts = nonfinite_numbers(span, block, cache, t_cache, False, MOVES.K, 0, SHAPE)
         store_inf(to, at, rows, counts, SHAPE.DIM, SHAPE.EVEN)
 
 
 @triton.jit
 def process_query_block(
-    tile, head, dk, dv, k_tile, v_tile, t_k, t_v, key, first_key, inside, memory, directions, cap,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, MOVES: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, MASKED: tl.constexpr,
-    REPAIR: tl.constexpr,
+    tile, found, head, k_tile, v_tile, t_k, t_v, key, first_key, inside, memory, directions, cap,
+    GIVEN: tl.constexpr, MOVES: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REPAIR: tl.constexpr,
+    SHAPE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Adds one query block to a tile of keys' dk' and dv'."""
+    dk, dv = found
     first = tile * SHAPE.ROWS
     block = load_query_block(memory, head, first, SHAPE, GIVEN, MASKED)
     tangents = load_row_tangents(directions, block, head, first, memory.queries, SHAPE, MOVES, True, MASKED)
@@ -204,37 +173,18 @@ def process_query_block(
         dp = dot(v_tile, tl.trans(upstream), nothing, SHAPE)
         if MOVES.V:
             t_dp = dot(t_v, tl.trans(upstream), nothing, SHAPE)
-    found = second_order(
+    own = second_order(
         weights, scores, moved, dp, t_dp, block, tangents, key, first_key, inside, cap, SHAPE, GIVEN, MOVES, MASKED, True
     )  # fmt: skip
     if MASKED and REPAIR:
         q, t_q, upstream = finite_part(q), finite_part(t_q), finite_part(upstream)
     if DV:
-        dv = dot_in_range(found.of_values, upstream, dv, SHAPE)
+        dv = dot_in_range(own.of_values, upstream, dv, SHAPE)
     if DK:
-        dk = dot_in_range(found.of_scores, q, dk, SHAPE)
+        dk = dot_in_range(own.of_scores, q, dk, SHAPE)
         if MOVES.Q:
-            dk = dot_in_range(found.scores, t_q, dk, SHAPE)
+            dk = dot_in_range(own.scores, t_q, dk, SHAPE)
     return dk, dv
-
-
-@triton.jit
-def count_nonfinite_queries(
-    span, kv_head, group, key, inside, memory, directions, SHAPE: tl.constexpr, GIVEN: tl.constexpr, MOVES: tl.constexpr
-):  # fmt: skip
-    """Returns the numbers of NaN and Inf in q, its tangent and the upstream gradients of rows that see a key."""
-    acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
-    for head in range(kv_head * group, (kv_head + 1) * group):
-        for step in range(0, count_of(span, True)):
-            first = tile_at(step, span, True) * SHAPE.ROWS
-            block = load_query_block(memory, head, first, SHAPE, GIVEN, True)
-            tangents = load_row_tangents(directions, block, head, first, memory.queries, SHAPE, MOVES, False, True)
-            _, seen = apply_masks(zeros(SHAPE.KEYS, SHAPE.ROWS), block.view, block.scales.on_bias, key, inside, SHAPE, True)
-            acc_k = propagate_nonfinite(seen, block.q, acc_k, SHAPE)
-            if MOVES.Q:
-                acc_k = propagate_nonfinite(seen, tangents.q, acc_k, SHAPE)
-            acc_v = propagate_nonfinite(seen, block.upstream, acc_v, SHAPE)
-    return acc_k, acc_v
 
 
 @triton.jit(do_not_specialize=["heads", "kv_heads", "queries", "keys", "dim", "value_dim", "span_batches", "least", "query_offset", "key_offset"])  # fmt: skip
@@ -282,32 +232,26 @@ def second_order_key_kernel(
         stride_tbb, stride_tbh, stride_tbq, stride_tbk, heads, queries, dim,
     )  # fmt: skip
     span = load_span(spans, (batch % span_batches) * tl.cdiv(keys, SHAPE.KEYS) + tile, SHAPE.MASKED)
-    acc_k, acc_v = zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS)
+    found = (zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS))
     for masked in tl.static_range(2):
         if masked == 1 or not SHAPE.MASKED:
-            for head in range(kv_head * group, (kv_head + 1) * group):
-                for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                    query_tile = tile_at(step, span, masked == 1)
-                    if SHAPE.DILATION <= SHAPE.KEYS or block_sees(memory, head, query_tile * SHAPE.ROWS, first_key, SHAPE):
-                        acc_k, acc_v = process_query_block(
-                            query_tile, head, acc_k, acc_v, k_tile, v_tile, t_k_tile, t_v_tile, key, first_key, inside, memory,
-                            directions, cap, SHAPE, GIVEN, MOVES, DK, DV, masked == 1, REPAIR,
-                        )  # fmt: skip
+            found = visit_heads(
+                span, kv_head, group, memory, first_key, process_query_block, found,
+                (k_tile, v_tile, t_k_tile, t_v_tile, key, first_key, inside, memory, directions, cap, GIVEN, MOVES, DK, DV, REPAIR),
+                SHAPE, SHAPE.STAGES, masked == 1,
+            )  # fmt: skip
+    acc_k, acc_v = found
     if wrong is not None and not REPAIR:
-        nothing = nonfinite_flag(acc_k) + nonfinite_flag(acc_v)
-        tl.store(wrong + tl.program_id(0), nothing != nothing)
+        flag(wrong, nonfinite_flag(acc_k) + nonfinite_flag(acc_v))
     if k_tile.dtype == tl.float16:
         acc_k, acc_v = acc_k / F16_FACTOR, acc_v / F16_FACTOR
-    at_k = row_offset(batch, kv_head, stride_rb, stride_rh) + wide * stride_rn
-    at_v = row_offset(batch, kv_head, stride_wb, stride_wh) + wide * stride_wn
-    dk_rows, dv_rows = Matrix(dk, stride_rn, stride_rd, dim), Matrix(dv, stride_wn, stride_wd, value_dim)
-    if DK:
-        store_rows(dk_rows, at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
-    if DV:
-        store_rows(dv_rows, at_v, inside, acc_v * kept_factor, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+    acc_v = acc_v * kept_factor
+    to_dk, to_dv = Strides(stride_rb, stride_rh, stride_rn, stride_rd), Strides(stride_wb, stride_wh, stride_wn, stride_wd)
+    store_both(store_rows, acc_k, acc_v, dk, to_dk, dim, dv, to_dv, value_dim, batch, kv_head, wide, inside, SHAPE, DK, DV)
     if REPAIR:
-        acc_k, acc_v = count_nonfinite_queries(span, kv_head, group, key, inside, memory, directions, SHAPE, GIVEN, MOVES)
-        if DK:
-            store_inf(dk_rows, at_k, inside, acc_k, SHAPE.DIM, SHAPE.EVEN)
-        if DV:
-            store_inf(dv_rows, at_v, inside, acc_v, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
+        found = (zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS))
+        acc_k, acc_v = visit_heads(
+            span, kv_head, group, memory, first_key, count_nonfinite, found, (key, inside, memory, directions, GIVEN, MOVES.Q, MOVES),
+            SHAPE, None, True,
+        )  # fmt: skip
+        store_both(store_inf, acc_k, acc_v, dk, to_dk, dim, dv, to_dv, value_dim, batch, kv_head, wide, inside, SHAPE, DK, DV)

@@ -109,12 +109,18 @@ def load_span(spans, index, MASKED: tl.constexpr):
 @triton.jit
 def some_sees(rows, begin, end, first_key, SHAPE: tl.constexpr):
     """Returns whether one of these rows sees one of a tile's keys. Dilated rows may skip a tile within their span that
-    is narrower than their steps. Other rows never do, and skip the test."""
+    is narrower than their steps."""
     first = tl.maximum(begin, first_key)
     past = (first - begin) % SHAPE.DILATION
     to_next = tl.where(past > 0, SHAPE.DILATION - past, 0)
     seen = rows & (to_next < tl.minimum(end, first_key + SHAPE.KEYS) - first)
     return tl.max(seen.to(tl.int32), 0) > 0
+
+
+@triton.jit
+def sees_keys(tile, view, SHAPE: tl.constexpr):
+    """Returns whether some row of a query block sees a key of a tile of keys."""
+    return some_sees(view.rows, view.begin, view.end, tile * SHAPE.KEYS, SHAPE)
 
 
 @triton.jit
@@ -146,3 +152,24 @@ def tile_at(step, span, MASKED: tl.constexpr):
         return tl.where(before < span.full_first, before, before + span.full_last - span.full_first)
     else:
         return span.full_first + step
+
+
+@triton.jit
+def visit(
+    span, sees: tl.constexpr, where, process: tl.constexpr, found, given, SHAPE: tl.constexpr, STAGES: tl.constexpr, MASKED: tl.constexpr
+):  # fmt: skip
+    """Visits the tiles of a span that hide nothing or, with MASKED, the others. Returns `found` as process(tile, found, *given,
+    SHAPE, MASKED) leaves it, tile after tile. Skips those without sees(tile, *where, SHAPE), which only a wide dilation makes."""
+    for step in tl.range(0, count_of(span, MASKED), num_stages=STAGES):
+        tile = tile_at(step, span, MASKED)
+        if SHAPE.DILATION <= SHAPE.KEYS or sees(tile, *where, SHAPE):
+            found = process(tile, found, *given, SHAPE, MASKED)
+    return found
+
+
+@triton.jit
+def visit_all(span, sees: tl.constexpr, where, process: tl.constexpr, found, given, SHAPE: tl.constexpr):
+    """Visits all tiles of a span: those that hide nothing, if a call has any, then the others."""
+    if not SHAPE.MASKED:
+        found = visit(span, sees, where, process, found, given, SHAPE, SHAPE.STAGES, False)
+    return visit(span, sees, where, process, found, given, SHAPE, SHAPE.STAGES, True)

@@ -7,15 +7,14 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from isentrope.gpu.kernels.block import Cache, load_k, load_v
+from isentrope.gpu.kernels.block import Strides, cache_of_block, keys_of, load_k, load_v, nonfinite_numbers, visible_span
 from isentrope.gpu.kernels.gradient_rows import statistic
 from isentrope.gpu.kernels.gradient_tile import load_query_block, memory_of, of_head, tile_weights
-from isentrope.gpu.kernels.softmax import LEAST, LN2, LOG2E, apply_masks, distances
-from isentrope.gpu.kernels.span import all_masked, count_of, program_from_the_end, some_sees, span_of_keys, tile_at
+from isentrope.gpu.kernels.softmax import LEAST, LN2, LOG2E, distances
+from isentrope.gpu.kernels.span import program_from_the_end, sees_keys, visit_all
 from isentrope.gpu.kernels.tangent_tile import directions_of, dot_in_range, load_row_tangents, logit_tangents, score_tangents
 from isentrope.gpu.kernels.tile import (
-    F16_FACTOR, F16_LIFT, Matrix, advance, dot, finite_part, full, load_tile, nonfinite_flag, propagate_nonfinite, store_inf, store_rows,
-    zeros,
+    F16_FACTOR, F16_LIFT, Matrix, advance, dot, finite_part, flag, full, load_tile, nonfinite_flag, store_inf, store_rows, zeros,
 )  # fmt: skip
 
 
@@ -59,12 +58,12 @@ def add_changes(sums, weights, z, change, terms, results, key, first, GIVEN: tl.
 
 @triton.jit
 def process_key_tile(
-    tile, acc, sums, block, tangents, results, cache, t_cache, cap,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, MOVES: tl.constexpr, MASKED: tl.constexpr, REPAIR: tl.constexpr,
+    tile, found, block, tangents, results, cache, t_cache, cap,
+    GIVEN: tl.constexpr, MOVES: tl.constexpr, REPAIR: tl.constexpr, SHAPE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    first = tile * SHAPE.KEYS
-    key = first + tl.arange(0, SHAPE.KEYS)
-    inside = (key >= cache.start) & (key < cache.stop)
+    """Adds one tile of keys to a query block's tangent of the output and to its Sums."""
+    acc, sums = found
+    first, key, inside = keys_of(tile, cache, SHAPE)
     k_tile, v_tile = load_k(first, inside, cache, SHAPE, MASKED, 0), load_v(first, inside, cache, SHAPE, MASKED, 0)
     t_k, t_v = k_tile, v_tile
     if MOVES.K:
@@ -86,39 +85,6 @@ def process_key_tile(
     if MOVES.V:
         acc = dot_in_range(p, t_v, acc, SHAPE)
     return acc, sums
-
-
-@triton.jit
-def visit_all_keys(
-    span, block, tangents, results, cache, t_cache, cap,
-    SHAPE: tl.constexpr, GIVEN: tl.constexpr, MOVES: tl.constexpr, REPAIR: tl.constexpr,
-):  # fmt: skip
-    acc, none, view = zeros(SHAPE.ROWS, SHAPE.COLUMNS), full(SHAPE.ROWS, 0.0, tl.float32), block.view
-    sums = Sums(none, none, none, none, none, none)
-    for masked in tl.static_range(2):
-        if masked == 1 or not SHAPE.MASKED:
-            for step in tl.range(0, count_of(span, masked == 1), num_stages=SHAPE.STAGES):
-                tile = tile_at(step, span, masked == 1)
-                if SHAPE.DILATION <= SHAPE.KEYS or some_sees(view.rows, view.begin, view.end, tile * SHAPE.KEYS, SHAPE):
-                    acc, sums = process_key_tile(
-                        tile, acc, sums, block, tangents, results, cache, t_cache, cap, SHAPE, GIVEN, MOVES, masked == 1, REPAIR
-                    )  # fmt: skip
-    return acc, sums
-
-
-@triton.jit
-def count_nonfinite_values(span, block, cache, t_cache, SHAPE: tl.constexpr, MOVES: tl.constexpr):
-    """Returns, for each row and column, the number of NaN and Inf among the values that the row sees and their tangents."""
-    acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS)
-    for step in range(0, count_of(span, True)):
-        first = tile_at(step, span, True) * SHAPE.KEYS
-        key = first + tl.arange(0, SHAPE.KEYS)
-        inside = (key >= cache.start) & (key < cache.stop)
-        _, seen = apply_masks(zeros(SHAPE.ROWS, SHAPE.KEYS), block.view, block.scales.on_bias, key, inside, SHAPE, False)
-        acc = propagate_nonfinite(seen, load_v(first, inside, cache, SHAPE, True, 0), acc, SHAPE)
-        if MOVES.V:
-            acc = propagate_nonfinite(seen, load_v(first, inside, t_cache, SHAPE, True, 0), acc, SHAPE)
-    return acc
 
 
 @triton.jit
@@ -199,25 +165,18 @@ def tangent_kernel(
         statistic(statistics, WANTED.ENTROPY, plane, row, rows, WANTED.ENTROPY >= 0) * LOG2E - lift,
         statistic(statistics, WANTED.DISTANCE, plane, row, rows, WANTED.DISTANCE >= 0),
     )  # fmt: skip
-    span = span_of_keys(view, view.end, SHAPE.KEYS)
-    if SHAPE.MASKED:
-        span = all_masked(span)
-    start = tl.min(tl.where(rows & some, view.begin, 2147483647), 0)
-    stop = tl.max(tl.where(rows & some, view.end, 0), 0)
-    cache = Cache(
-        Matrix(k + batch * stride_kb + kv_head * stride_kh, stride_kn, stride_kd, dim),
-        Matrix(v + batch * stride_vb + kv_head * stride_vh, stride_vn, stride_vd, value_dim),
-        stride_kb, stride_vb, k, start, stop, k, v, batch.to(tl.int32), kv_head.to(tl.int32),
+    span = visible_span(view, view.end, SHAPE)
+    to_k, to_v = Strides(stride_kb, stride_kh, stride_kn, stride_kd), Strides(stride_vb, stride_vh, stride_vn, stride_vd)
+    cache = cache_of_block(k, to_k, dim, k, v, to_v, value_dim, v, k, batch, kv_head, view, span.last, SHAPE, 0)
+    to_k, to_v = Strides(stride_tkb, stride_tkh, stride_tkn, stride_tkd), Strides(stride_tvb, stride_tvh, stride_tvn, stride_tvd)
+    t_cache = cache_of_block(t_k, to_k, dim, t_k, t_v, to_v, value_dim, t_v, t_k, batch, kv_head, view, span.last, SHAPE, 0)
+    none = full(SHAPE.ROWS, 0.0, tl.float32)
+    found = (zeros(SHAPE.ROWS, SHAPE.COLUMNS), Sums(none, none, none, none, none, none))
+    acc, sums = visit_all(
+        span, sees_keys, (view,), process_key_tile, found, (block, tangents, results, cache, t_cache, cap, GIVEN, MOVES, REPAIR), SHAPE
     )  # fmt: skip
-    t_cache = Cache(
-        Matrix(t_k + batch * stride_tkb + kv_head * stride_tkh, stride_tkn, stride_tkd, dim),
-        Matrix(t_v + batch * stride_tvb + kv_head * stride_tvh, stride_tvn, stride_tvd, value_dim),
-        stride_tkb, stride_tvb, t_k, start, stop, t_k, t_v, batch.to(tl.int32), kv_head.to(tl.int32),
-    )  # fmt: skip
-    acc, sums = visit_all_keys(span, block, tangents, results, cache, t_cache, cap, SHAPE, GIVEN, MOVES, REPAIR)
     if wrong is not None and not REPAIR:
-        nothing = nonfinite_flag(acc)
-        tl.store(wrong + tl.program_id(0), nothing != nothing)
+        flag(wrong, nonfinite_flag(acc))
     if LIFTED:
         acc, sums = acc / F16_FACTOR, without_lift(sums, F16_FACTOR)
     # o' = w sum p (v' + z' v) - (lse' - (ln w)') o, with (ln w)' = r (lse' - sink') and r the sink's weight.
@@ -237,5 +196,5 @@ def tangent_kernel(
     store_rows(to, at, rows, acc, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)
     store_statistics(t_statistics, sums, statistics, plane, row, rows, some, WANTED)
     if REPAIR:
-        counts = count_nonfinite_values(span, block, cache, t_cache, SHAPE, MOVES)
+        counts = nonfinite_numbers(span, block, cache, t_cache, True, MOVES.V, 0, SHAPE)
         store_inf(to, at, rows, counts, SHAPE.COLUMNS, SHAPE.EVEN_COLUMNS)

@@ -147,6 +147,12 @@ def nonfinite_flag(x):
 
 
 @triton.jit
+def flag(wrong, nothing):
+    """Notes whether this program has sums that are not finite. nothing: sums of `nonfinite_flag`."""
+    tl.store(wrong + tl.program_id(0), nothing != nothing)
+
+
+@triton.jit
 def finite_part(values):
     """Returns the values with NaN and Inf replaced by 0; `propagate_nonfinite` finds the rows that see those."""
     # In float32, because the interpreter compares the bit patterns of bfloat16.
