@@ -15,12 +15,6 @@
 namespace isentrope::cuda {
 namespace {
 
-// A launch, and the one that repairs programs with sums that are not finite.
-struct Repaired {
-  Loaded first;
-  std::optional<Loaded> repair;
-};
-
 class Backward {
  public:
   Backward(const Call& call, const AttentionGradientInput& gradient,
@@ -40,7 +34,6 @@ class Backward {
   [[nodiscard]] std::set<std::string> terms() const;
   [[nodiscard]] Needs needs_of_rows() const;
   [[nodiscard]] Needs needs_of_tiles(std::string_view kernel) const;
-  [[nodiscard]] Repaired with_repair(Needs needs, bool checked) const;
 
   // Returns the arguments that are arrays of the caller, and those that all tiles have.
   [[nodiscard]] Arguments arguments(const Rows& rows, const Scratch& seed) const;
@@ -48,6 +41,9 @@ class Backward {
   // Throws Error before anything is launched.
   void check(const Plan& plan) const;
   [[nodiscard]] bool has_upstream() const;
+  [[nodiscard]] std::string upstream_type() const {
+    return pointer_to(gradient_.d_output ? gradient_.d_output.type : gradient_.output.type);
+  }
   [[nodiscard]] Scratch scratch(std::int64_t count) const {
     return {static_cast<std::size_t>(count) * 4, call_.stream};
   }
@@ -57,8 +53,6 @@ class Backward {
   void launch_norms(const Loaded& loaded, Arguments passed) const;
   // key_bounds: bounds of products with keys, if there are some.
   void launch_tiles(const Plan& plan, Arguments passed, const Rows& rows, Address key_bounds) const;
-  void launch_repaired(const Repaired& kernels, std::int64_t programs, Arguments passed) const;
-  void zero(const Tensor& tensor) const;
   void zero_sinks() const;
   void zero_all() const;
 
@@ -87,14 +81,13 @@ std::set<std::string> Backward::terms() const {
 }
 
 Needs Backward::needs_of_rows() const {
-  const DType upstream = gradient_.d_output ? gradient_.d_output.type : gradient_.output.type;
   Needs needs{
       .kernel = "gradient_rows",
       .constants = {{"UPSTREAM", has_upstream()},
                     {"SINK", static_cast<bool>(call_.options.sinks)},
                     {"CAPPED", call_.options.soft_cap > 0},
                     {"COLUMNS", call_.in.v.extents[3]}},
-      .types = {{"output", pointer_to(gradient_.output.type)}, {"d_output", pointer_to(upstream)}},
+      .types = {{"output", pointer_to(gradient_.output.type)}, {"d_output", upstream_type()}},
       .wanted = {"LSE"}};
   for_each_statistic(
       [&](const Statistic& statistic, const auto& view) {
@@ -108,21 +101,11 @@ Needs Backward::needs_of_rows() const {
 }
 
 Needs Backward::needs_of_tiles(std::string_view kernel) const {
-  const DType upstream = gradient_.d_output ? gradient_.d_output.type : gradient_.output.type;
   Needs needs = tile_kernel(kernel, call_);
   needs.constants["GIVEN.SINK"] = static_cast<bool>(call_.options.sinks);
-  needs.types["d_output"] = pointer_to(upstream);
+  needs.types["d_output"] = upstream_type();
   for (const std::string& term : terms()) needs.given.push_back(term);
   return needs;
-}
-
-Repaired Backward::with_repair(Needs needs, bool checked) const {
-  needs.types["wrong"] = flags_if(checked);
-  needs.constants["REPAIR"] = 0;
-  Repaired found{.first = call_.device.find(needs), .repair = {}};
-  needs.constants["REPAIR"] = 1;
-  if (checked) found.repair = call_.device.find(needs);
-  return found;
 }
 
 Backward::Plan Backward::plan() const {
@@ -142,14 +125,14 @@ Backward::Plan Backward::plan() const {
   if (terms().contains("LARGEST_KEY")) {
     Needs needs = tile_kernel("largest_key", call_);
     needs.constants["IS_PART"] = call_.options.mask.sequence_keys > 0;
-    needs.types["d_output"] = needs_of_rows().types["d_output"];
+    needs.types["d_output"] = upstream_type();
     plan.largest_key = device.find(needs);
   }
   Needs by_query = needs_of_tiles("query_gradient");
   by_query.constants["D_BIAS"] = static_cast<bool>(result_.d_bias);
   by_query.constants["D_LAMBDA"] = static_cast<bool>(result_.d_lambda);
   by_query.types["dq"] = pointer_to(result_.dq.type);
-  plan.by_query = with_repair(by_query, call_.plan.rows_differ);
+  plan.by_query = with_repair(call_, by_query, call_.plan.rows_differ);
 
   Needs by_key = needs_of_tiles("key_gradient");
   by_key.types["dk"] = pointer_to(result_.dk.type);
@@ -160,7 +143,7 @@ Backward::Plan Backward::plan() const {
     if (!keys && !apart) continue;
     by_key.constants["DK"] = keys;
     by_key.constants["DV"] = !apart || !keys;
-    plan.by_key.push_back(with_repair(by_key, call_.plan.keys_differ));
+    plan.by_key.push_back(with_repair(call_, by_key, call_.plan.keys_differ));
   }
   plan.spans = device.find(
       {.kernel = "spans",
@@ -226,7 +209,7 @@ void Backward::launch_norms(const Loaded& loaded, Arguments passed) const {
 void Backward::launch_rows(const Plan& plan, Arguments passed) const {
   const Kernel& kernel = *plan.rows.kernel;
   const Argument terms = passed.at("terms");
-  const auto& sinks = call_.options.sinks;
+  const bool sinks = call_.options.sinks.data != nullptr;
   const Scratch upstream =
       has_upstream() ? side_by_side(kernel, gradient_.d_statistics) : scratch(0);
   const Scratch d_sinks = scratch(sinks ? call_.rows() : 0);
@@ -235,23 +218,11 @@ void Backward::launch_rows(const Plan& plan, Arguments passed) const {
   passed["norms"] = plan.norms ? norms.at() : terms;
   if (plan.norms) launch_norms(*plan.norms, passed);
   passed["d_statistics"] = has_upstream() ? upstream.at() : terms;
-  passed["sinks"] = sinks ? address_of(sinks.data) : terms;
   passed["d_sinks"] = sinks ? d_sinks.at() : terms;
   passed["dilation"] = call_.plan.dilation;
   const std::int64_t blocks = blocks_of(call_.queries(), kernel.constant("ROWS"));
   launch(plan.rows, {.x = blocks * call_.batch() * call_.heads()}, passed, call_.stream);
-  if (!plan.sink) return;
-  passed["batches"] = call_.batch();
-  launch(*plan.sink, {.x = call_.heads()}, passed, call_.stream);
-}
-
-void Backward::launch_repaired(const Repaired& kernels, std::int64_t programs,
-                               Arguments passed) const {
-  const Scratch wrong = scratch(kernels.repair ? programs : 0);
-  passed["wrong"] = wrong.at();
-  launch(kernels.first, {.x = programs}, passed, call_.stream);
-  // Returns at once if there is nothing to repair.
-  if (kernels.repair) launch(*kernels.repair, {.x = programs}, passed, call_.stream);
+  if (plan.sink) launch(*plan.sink, {.x = call_.heads()}, passed, call_.stream);
 }
 
 void Backward::launch_tiles(const Plan& plan, Arguments passed, const Rows& rows,
@@ -269,15 +240,14 @@ void Backward::launch_tiles(const Plan& plan, Arguments passed, const Rows& rows
   const Scratch spans = scratch(rows.batches * tiles * 4);
   passed["tiles"] = rows.tiles;
   passed["spans"] = spans.at();
-  passed["span_batches"] = rows.batches;
   launch(plan.spans, {.x = rows.batches * tiles}, passed, call_.stream);
 
   add_strides(passed, "r", result_.dq.strides);
-  launch_repaired(plan.by_query, query_blocks(plan.by_query.first), passed);
+  launch(plan.by_query, {.x = query_blocks(plan.by_query.first)}, passed, call_.stream);
   if (key_bounds != 0) passed["bounds"] = key_bounds;
   add_key_strides(passed);
   for (const Repaired& kernels : plan.by_key) {
-    launch_repaired(kernels, tiles * call_.batch() * call_.kv_heads(), passed);
+    launch(kernels, {.x = tiles * call_.batch() * call_.kv_heads()}, passed, call_.stream);
   }
 }
 
@@ -310,25 +280,13 @@ void Backward::run() const {
   launch_tiles(plan, passed, rows, bounds.at(call_.rows(), 4));
 }
 
-void Backward::zero(const Tensor& tensor) const {
-  const auto [batch, heads, rows, columns] = tensor.extents;
-  for (std::int64_t row = 0; row < batch * heads * rows; ++row) {
-    const std::int64_t at = row / rows / heads * tensor.strides[0] +
-                            row / rows % heads * tensor.strides[1] + row % rows * tensor.strides[2];
-    const auto offset = static_cast<Address>(at * size_of(tensor.type));
-    fill(address_of(tensor.data) + offset, 0, columns * size_of(tensor.type) / 4, call_.stream);
-  }
-}
-
 void Backward::zero_sinks() const {
   const auto& d_sinks = result_.d_sinks;
   fill(address_of(d_sinks.data), 0, d_sinks ? d_sinks.extents[0] : 0, call_.stream);
 }
 
 void Backward::zero_all() const {
-  zero(result_.dq);
-  zero(result_.dk);
-  zero(result_.dv);
+  for (const Tensor* tensor : {&result_.dq, &result_.dk, &result_.dv}) zero(*tensor, call_.stream);
   fill(address_of(result_.d_lambda.data), 0, result_.d_lambda ? call_.rows() : 0, call_.stream);
   zero_sinks();
 }

@@ -63,6 +63,10 @@ Arguments tile_arguments(const Call& call, const Rows& rows, const Scratch& seed
                   {"scales", rows.scales},
                   {"attn_mask", or_else(options.attn_mask, rows.begins)},
                   {"bias", or_else(options.bias, rows.scales)},
+                  {"sinks", or_else(options.sinks, rows.scales)},
+                  {"table", or_else(in.pages.block_table, rows.begins)},
+                  {"stride_table", in.pages ? in.pages.block_table.strides[0] : 0},
+                  {"batches", in.q.extents[0]},
                   {"heads", in.q.extents[1]},
                   {"kv_heads", in.k.extents[1]},
                   {"queries", in.q.extents[2]},
@@ -71,6 +75,7 @@ Arguments tile_arguments(const Call& call, const Rows& rows, const Scratch& seed
                   {"value_dim", in.v.extents[3]},
                   {"scale_batches", rows.batches},
                   {"scale_heads", rows.heads},
+                  {"span_batches", rows.batches},
                   {"cap", static_cast<float>(cap)},
                   {"seed", seed.at() == 0 ? address_of(in.q.data) : seed.at()},
                   // Kernels read the lowest 32 bits.
@@ -84,6 +89,23 @@ Arguments tile_arguments(const Call& call, const Rows& rows, const Scratch& seed
   add_strides(found, "m", options.attn_mask.strides, "bhqk");
   add_strides(found, "b", options.bias.strides, "bhqk");
   return found;
+}
+
+Repaired with_repair(const Call& call, Needs needs, bool checked) {
+  needs.types["wrong"] = checked ? "*i32" : "";
+  needs.constants["REPAIR"] = 0;
+  Repaired found{.first = call.device.find(needs), .repair = {}};
+  needs.constants["REPAIR"] = 1;
+  if (checked) found.repair = call.device.find(needs);
+  return found;
+}
+
+void launch(const Repaired& kernels, const Grid& grid, Arguments passed, Handle stream) {
+  const auto programs = static_cast<std::size_t>(grid.x * grid.z);
+  const Scratch wrong(kernels.repair ? 4 * programs : 0, stream);
+  passed["wrong"] = wrong.at();
+  launch(kernels.first, grid, passed, stream);
+  if (kernels.repair) launch(*kernels.repair, grid, passed, stream);
 }
 
 Scratch seed_of(const Call& call) {
@@ -104,6 +126,16 @@ std::int64_t slices_of(const Kernel& kernel) {
     if (is_slice) slices = std::max(slices, slice + 1);
   }
   return slices;
+}
+
+void zero(const Tensor& tensor, Handle stream) {
+  const auto [batch, heads, rows, columns] = tensor.extents;
+  for (std::int64_t row = 0; row < batch * heads * rows; ++row) {
+    const std::int64_t at = row / rows / heads * tensor.strides[0] +
+                            row / rows % heads * tensor.strides[1] + row % rows * tensor.strides[2];
+    const auto offset = static_cast<Address>(at * size_of(tensor.type));
+    fill(address_of(tensor.data) + offset, 0, columns * size_of(tensor.type) / 4, stream);
+  }
 }
 
 void fill(Address address, std::uint32_t bits, std::int64_t count, Handle stream) {

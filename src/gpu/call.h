@@ -1,6 +1,7 @@
 // A call on a device, and the requirements and arguments that its kernels have in common.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -39,8 +40,15 @@ struct Call {
 // dilation.
 [[nodiscard]] Needs tile_kernel(std::string_view kernel, const Call& call);
 
-// A requirement on the parameter for flags of programs with sums that are not finite.
-[[nodiscard]] inline std::string flags_if(bool checked) { return checked ? "*i32" : ""; }
+// A launch, and the one that recomputes programs with sums that are not finite, if a call may
+// have some.
+struct Repaired {
+  Loaded first;
+  std::optional<Loaded> repair;
+};
+[[nodiscard]] Repaired with_repair(const Call& call, Needs needs, bool checked);
+// Launches both; the second returns at once if there is nothing to repair.
+void launch(const Repaired& kernels, const Grid& grid, Arguments passed, Handle stream);
 
 // Adds strides by the names stride_qb, stride_qh, ... or stride_mb, stride_mh, stride_mq, ...
 void add_strides(Arguments& arguments, std::string_view array,
@@ -56,6 +64,8 @@ void add_strides(Arguments& arguments, std::string_view array,
 // Returns the slices of a kernel's tensor of statistics.
 [[nodiscard]] std::int64_t slices_of(const Kernel& kernel);
 
+// Zeros a tensor, row by row.
+void zero(const Tensor& tensor, Handle stream);
 // Fills memory with a number of 32 bits, in the order of the stream.
 void fill(Address address, std::uint32_t bits, std::int64_t count, Handle stream);
 // Copies between places on the device, in the order of the stream.

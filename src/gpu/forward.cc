@@ -20,15 +20,12 @@ class Forward {
 
  private:
   struct Plan {
-    Loaded forward;
-    std::optional<Loaded> repair, merge;
+    Repaired forward;
+    std::optional<Loaded> merge;
     std::int64_t blocks = 0, shares = 1;
-    bool checked = false;  // programs with non-finite sums are flagged for the repair launch
   };
   [[nodiscard]] Plan plan() const;
-  // Requirements that are empty may have either value.
-  [[nodiscard]] Needs needs(bool repair, std::optional<bool> split = {},
-                            std::optional<bool> checked = {}) const;
+  [[nodiscard]] Needs needs() const;
   [[nodiscard]] Needs merge_needs(const Kernel& forward) const;
   [[nodiscard]] Arguments arguments(const Rows& rows, const Scratch& seed,
                                     std::int64_t shares) const;
@@ -42,16 +39,13 @@ class Forward {
   const AttentionOutput& out_;
 };
 
-Needs Forward::needs(bool repair, std::optional<bool> split, std::optional<bool> checked) const {
+Needs Forward::needs() const {
   Needs needs = tile_kernel("forward", call_);
   needs.constants["PACKED"] = call_.plan.packed;
   needs.constants["PAGE"] = call_.in.pages ? call_.in.k.extents[2] : 0;
-  needs.constants["REPAIR"] = repair;
   needs.constants["SINK"] = static_cast<bool>(call_.options.sinks);
   needs.types["output"] = pointer_to(out_.output.type);
   if (!call_.plan.own_is_last) needs.constants["SHAPE.OWN_LAST"] = 0;
-  if (split) needs.constants["SPLIT"] = *split;
-  if (checked) needs.types["wrong"] = flags_if(*checked);
   for_each_statistic(
       [&](const Statistic& statistic, const auto& view) {
         if (view && statistic.name != "lambda") needs.wanted.push_back(upper(statistic.name));
@@ -75,13 +69,8 @@ Needs Forward::merge_needs(const Kernel& forward) const {
 }
 
 Arguments Forward::arguments(const Rows& rows, const Scratch& seed, std::int64_t shares) const {
-  const auto& table = call_.in.pages.block_table;
-  const auto& sinks = call_.options.sinks;
   Arguments found = tile_arguments(call_, rows, seed);
   found["output"] = address_of(out_.output.data);
-  found["sinks"] = sinks ? address_of(sinks.data) : rows.scales;
-  found["table"] = table ? address_of(table.data) : rows.begins;
-  found["stride_table"] = table ? table.strides[0] : 0;
   found["states"] = found["sums"] = rows.scales;
   found["splits"] = shares;
   add_strides(found, "o", out_.output.strides);
@@ -89,29 +78,30 @@ Arguments Forward::arguments(const Rows& rows, const Scratch& seed, std::int64_t
 }
 
 Forward::Plan Forward::plan() const {
+  Needs needs = this->needs();
+  needs.constants["REPAIR"] = 0;
   // All kernels of the call have the same tile.
-  const Kernel& any = *call_.device.find(needs(false)).kernel;
+  const Kernel& any = *call_.device.find(needs).kernel;
   const bool moments = any.constant("WANTED.MOMENTS") > 0;
   Plan plan;
-  plan.checked = moments ? call_.plan.moments_checked : call_.plan.rows_differ;
   plan.blocks =
       call_.batch() * call_.plan.lanes * blocks_of(call_.plan.length, any.constant("SHAPE.ROWS"));
   plan.shares = shares_of(call_.device.units() * any.constant("SHAPE.OCCUPANCY"), plan.blocks,
                           call_.in.keys(), any.constant("SHAPE.KEYS"));
-  plan.forward = call_.device.find(needs(false, plan.shares > 1, plan.checked));
-  if (plan.checked) plan.repair = call_.device.find(needs(true, plan.shares > 1, true));
-  if (plan.shares > 1) plan.merge = call_.device.find(merge_needs(*plan.forward.kernel));
+  needs.constants["SPLIT"] = plan.shares > 1;
+  plan.forward = with_repair(call_, needs,
+                             moments ? call_.plan.moments_checked : call_.plan.rows_differ);
+  if (plan.shares > 1) plan.merge = call_.device.find(merge_needs(*plan.forward.first.kernel));
   return plan;
 }
 
 void Forward::run() const {
   const Plan plan = this->plan();  // finds all kernels before one is launched
-  check_arguments(plan.forward, arguments({}, {0, call_.stream}, plan.shares));
-  const Kernel& kernel = *plan.forward.kernel;
+  check_arguments(plan.forward.first, arguments({}, {0, call_.stream}, plan.shares));
+  const Kernel& kernel = *plan.forward.first.kernel;
   const std::int64_t split = plan.shares > 1 ? plan.shares : 0;
   const Scratch statistics = scratch(slices_of(kernel) * call_.rows(), 4);
   const Scratch supports = scratch(kernel.constant("WANTED.SUPPORT") * call_.rows(), 8);
-  const Scratch wrong = scratch(plan.checked ? plan.shares * plan.blocks : 0, 4);
   // Rounded up to whole tiles of query blocks, for each share.
   const std::int64_t tile = kernel.constant("SHAPE.ROWS");
   const std::int64_t own_rows = split * plan.blocks * tile;
@@ -124,13 +114,9 @@ void Forward::run() const {
   Arguments passed = arguments(rows, seed, plan.shares);
   passed["statistics"] = statistics.at();
   passed["supports"] = supports.at();
-  passed["wrong"] = wrong.at();
   if (split > 0) passed["states"] = states.at();
   if (split > 0) passed["sums"] = sums.at();
-  const Grid grid{.x = plan.blocks, .z = plan.shares};
-  launch(plan.forward, grid, passed, call_.stream);
-  // Returns at once if there is nothing to repair.
-  if (plan.repair) launch(*plan.repair, grid, passed, call_.stream);
+  launch(plan.forward, {.x = plan.blocks, .z = plan.shares}, passed, call_.stream);
   if (plan.merge) {
     const std::int64_t count = plan.merge->kernel->constant("COUNT");
     const Grid merged{.x = plan.blocks, .y = blocks_of(std::min(tile, call_.plan.length), count)};

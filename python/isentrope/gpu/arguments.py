@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -12,7 +11,6 @@ from isentrope._core.library import AXES, BITS, STATISTICS, SUPPORT, refuse_unkn
 from isentrope._core.masks import Masks
 from isentrope.gpu.kernels.gradient_rows import TERMS_OF
 from isentrope.gpu.kernels.results import MOMENTS, Wanted
-from isentrope.gpu.operands import Operands
 
 # Fused multiply-adds, which Triton from 3.10 on enables only on request.
 FUSED = {"enable_fp_fusion": True}
@@ -53,20 +51,28 @@ def beside_lse(wanted: Wanted) -> bool:
     return any(getattr(wanted, name) >= 0 for name in _SUMMED)
 
 
-def strides(tensor: Tensor | None, count: int = 4) -> tuple[int, ...]:
-    return (0,) * count if tensor is None else tensor.stride()
+class _Names(dict[str, list[str]]):
+    """Names of strides by arrays: stride_qb, stride_qh, ... for "q"."""
+
+    axes: ClassVar = {"m": "bhqk", "b": "bhqk", "tb": "bhqk", "l": "bhq"}
+
+    def __missing__(self, arrays: str) -> list[str]:
+        self[arrays] = names = [f"stride_{array}{axis}" for array in arrays.split() for axis in self.axes.get(array, "bhnd")]
+        return names
+
+
+_NAMES = _Names()
+_NOTHING = (0, 0, 0, 0)
+
+
+def strides(arrays: str, *tensors: Tensor | None) -> dict[str, int]:
+    """Returns the strides of tensors by their names in the kernels, which begin with the arrays' names; 0 without a tensor."""
+    return dict(zip(_NAMES[arrays], [stride for x in tensors for stride in (_NOTHING if x is None else x.stride())]))
 
 
 def some(tensor: Tensor | None, other: Tensor) -> Tensor:
     """Returns `tensor`, or `other` as a placeholder: kernels take a pointer for every argument, even if unused."""
     return other if tensor is None else tensor
-
-
-def dropout(call: Operands) -> tuple[Any, ...]:
-    """Returns the seed, the least bits of a kept weight, its factor, and the offsets of positions."""
-    p = ctypes.c_float(call.dropout_p).value
-    seed = call.q if call.dropout_seed is None else call.dropout_seed
-    return seed, round(p * 2**32), 1 / (1 - p), call.query_offset, call.key_offset
 
 
 def with_repair(wrong: Tensor | None, constants: dict[str, Any]) -> tuple[dict[str, Any], ...]:

@@ -6,6 +6,7 @@ The key here has what decides among compiled kernels, and nothing else.
 
 from __future__ import annotations
 
+import inspect
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
@@ -56,12 +57,24 @@ def _key(function: Any, arguments: tuple) -> tuple:
     return function, arguments[0].device, tuple(tensors), _specialization(function, numbers(arguments))
 
 
+class _Orders(dict[Any, itemgetter]):
+    """Functions that take the arguments of a kernel from arguments by name, in its order. There may be others among these."""
+
+    def __missing__(self, function: Any) -> itemgetter:
+        parameters = inspect.signature(function).parameters.items()
+        self[function] = pick = itemgetter(*(name for name, x in parameters if "constexpr" not in str(x.annotation)))
+        return pick
+
+
+IN_ORDER = _Orders()
+
+
 def launch(kernel: Any, grid: tuple[int, int, int], arguments: tuple, *variants: dict[str, Any]) -> list[tuple[Any, tuple] | None]:
     """Launches variants of a kernel, one after the other, on the current stream of the device where the first argument lies.
 
-    That device must be the current one. arguments: a tensor, then the others: those of the kernel's parameters that are no
-    constants, in its order. variants: constant parameters, and Triton's options. Returns for each the compiled kernel and the
-    values of its constants; None in the interpreter and on AMD and Intel, which take Triton's own dispatch each time.
+    That device must be the current one. arguments: those of IN_ORDER, the first a tensor. variants: constant parameters, and Triton's
+    options. Returns for each the compiled kernel and the values of its constants; None in the interpreter and on AMD and Intel,
+    which take Triton's own dispatch each time.
     """
     key = _key(kernel.fn, arguments)
     place, launched = None, []

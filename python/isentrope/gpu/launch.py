@@ -48,17 +48,13 @@ def attention_plain(q: Tensor, k: Tensor, v: Tensor, rule: str, causal: int, wan
 
 def _attention_plain(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
     rule, causal, bits = numbers
-    call = Operands(Call(*tensors, rule=rule, causal=causal), steps=steps)
-    call.check()
-    results = forward(call, bits)
+    results = forward(Operands(Call(*tensors, rule=rule, causal=causal), steps=steps), bits)
     return results if bits else results[:1]
 
 
 def _attention(steps: Steps, tensors: tuple, numbers: Sequence[Any]) -> tuple[Tensor, ...]:
     *numbers, wanted = numbers
-    call = Operands((*tensors, *numbers), steps=steps)
-    call.check()
-    return forward(call, wanted)
+    return forward(Operands((*tensors, *numbers), steps=steps), wanted)
 
 
 def attention_backward(*arguments: Any) -> tuple[Tensor, ...]:
@@ -79,14 +75,12 @@ def attention_backward_plain(
 def _attention_backward_plain(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
     (*qkv, output, lse, d_output), (rule, causal) = tensors, numbers
     call = Operands(Call(*qkv, rule=rule, causal=causal), steps=steps)
-    call.check()
     return backward(call, LSE, output, lse, d_output, None, False, False, False, False)[:3]
 
 
 def _attention_backward(steps: Steps, tensors: tuple, numbers: Sequence[Any]) -> tuple[Tensor, ...]:
     *numbers, wanted, wants_bias, wants_lambda, wants_sinks, in_float32 = numbers
     call = Operands((*tensors[:TENSORS], *numbers), steps=steps)
-    call.check()
     return backward(*(call, wanted, *tensors[TENSORS:], wants_bias, wants_lambda, wants_sinks, in_float32))
 
 
@@ -98,9 +92,7 @@ def decode(*arguments: Any) -> tuple[Tensor, ...]:
 
 def _decode(steps: Steps, tensors: tuple, numbers: Sequence[Any]) -> tuple[Tensor, ...]:
     (*shared, table, used, starts), (*numbers, wanted) = tensors, numbers
-    call = Operands((*shared, *numbers), table, steps, starts, used)
-    call.check()
-    return forward(call, wanted)
+    return forward(Operands((*shared, *numbers), table, steps, starts, used), wanted)
 
 
 def row_lengths(*arguments: Any) -> Tensor:
@@ -111,7 +103,6 @@ def row_lengths(*arguments: Any) -> Tensor:
 
 def _row_lengths(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
     call = Operands((*tensors, *numbers), steps=steps)
-    call.check()
     (lengths,) = steps.allocate(torch.empty(call.rows, dtype=torch.int64, device=call.q.device))
     if lengths.numel() > 0:
         resolve_rows(call, 64, lengths=lengths)

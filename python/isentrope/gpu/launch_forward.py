@@ -9,13 +9,12 @@ from torch import Tensor
 
 from isentrope._core.fakes import results_of
 from isentrope.gpu import plan
-from isentrope.gpu.arguments import FUSED, beside_lse, blocks_of, dropout, slice_of, some, strides, wanted_of, with_repair
+from isentrope.gpu.arguments import FUSED, beside_lse, blocks_of, slice_of, wanted_of, with_repair
 from isentrope.gpu.kernels.forward import forward_kernel
 from isentrope.gpu.kernels.merge import merge_kernel
 from isentrope.gpu.kernels.shares import SHARED
-from isentrope.gpu.kernels.softmax import LOG2E
 from isentrope.gpu.kernels.sums import PAIRS
-from isentrope.gpu.launch_rows import resolve_rows
+from isentrope.gpu.launch_rows import resolve_rows, tile_arguments
 from isentrope.gpu.operands import Operands
 from isentrope.gpu.shapes import descriptors, shape_of
 
@@ -43,24 +42,16 @@ def forward(call: Operands, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
     wrong = call.empty(splits * blocks, torch.int32) if checked else None
     if splits > 1:
         states, sums = (call.empty((splits, blocks, shape.ROWS, width), torch.float32) for width in (SHARED.value, shape.COLUMNS))
-    sink = some(call.sinks, rows.scales)
     page = 0 if call.table is None else call.k.shape[2]
     constants = {"SHAPE": shape, **results, "PAGE": page, "PACKED": decisions.packed, "SPLIT": splits > 1, **options}
-    call.steps.launch(forward_kernel, (blocks, 1, splits), (
-        call.q, call.k, call.v, output, statistics, support, rows.begins, rows.ends, rows.own_keys, rows.scales, sink,
-        some(call.attn_mask, rows.begins), some(call.bias, rows.scales), some(call.table, rows.begins),
-        states, sums, wrong, *descriptors(call, shape), call.starts, *call.q.stride(), *call.k.stride(), *call.v.stride(), *output.stride(),
-        *strides(call.attn_mask), *strides(call.bias),
-        call.heads, call.kv_heads, call.queries, call.keys, call.dim, call.value_dim,
-        0 if call.table is None else call.table.stride(0), rows.batches, rows.heads,
-        call.soft_cap * LOG2E.value, splits, *dropout(call),
-    ), *with_repair(wrong, constants))  # fmt: skip
+    named = {
+        **tile_arguments(call, rows, "o", output), "output": output, "statistics": statistics, "supports": support,
+        "states": states, "sums": sums, "splits": splits, "wrong": wrong, **descriptors(call, shape),
+    }  # fmt: skip
+    call.steps.launch(forward_kernel, (blocks, 1, splits), named, *with_repair(wrong, constants))
     if splits > 1:
         count, merged = merging(shape.ROWS, shape.COLUMNS)
-        call.steps.launch(merge_kernel, (blocks, blocks_of(min(shape.ROWS, decisions.length), count), 1), (
-            states, sums, output, statistics, support, sink, call.starts, *output.stride(),
-            call.heads, call.kv_heads, call.queries, call.value_dim, splits, dropout(call)[2],
-        ), {
+        call.steps.launch(merge_kernel, (blocks, blocks_of(min(shape.ROWS, decisions.length), count), 1), named, {
             **results, "PACKED": decisions.packed, "ROWS": shape.ROWS, "COLUMNS": shape.COLUMNS, "EVEN_COLUMNS": shape.EVEN_COLUMNS,
             "COUNT": count, "MERGED": merged, "num_warps": 4, **FUSED,
         })  # fmt: skip

@@ -10,12 +10,11 @@ from torch import Tensor
 from isentrope._core.call import TENSORS, Call
 from isentrope._core.library import LSE
 from isentrope.gpu import plan, prepared
-from isentrope.gpu.arguments import dropout, some, strides, wanted_of
+from isentrope.gpu.arguments import wanted_of
 from isentrope.gpu.kernels.received import received_kernel
-from isentrope.gpu.kernels.softmax import LOG2E
 from isentrope.gpu.kernels.weights_at import weights_at_kernel
 from isentrope.gpu.launch_backward import Pass
-from isentrope.gpu.launch_rows import resolve_rows
+from isentrope.gpu.launch_rows import resolve_rows, tile_arguments
 from isentrope.gpu.operands import Operands, pages_of
 from isentrope.gpu.prepared import Steps
 from isentrope.gpu.shapes import shape_of
@@ -27,12 +26,6 @@ def _run(plan_of: Any, shared: Any, table: Any, used: Any, *tensors: Tensor) -> 
     call = Call(*shared)
     call = call._replace(v=call.k[..., :1], dropout_p=0.0)
     return prepared.run(plan_of, (*call[:TENSORS], *pages, *tensors), call[TENSORS:])
-
-
-def _checked(steps: Steps, tensors: Any, numbers: Any, table: Tensor | None, used: Tensor | None) -> Operands:
-    call = Operands((*tensors, *numbers), table, steps, used=used)
-    call.check()
-    return call
 
 
 def _refuse_packed(starts: Tensor | None) -> None:
@@ -62,20 +55,16 @@ def received_paged(*arguments: Any) -> Tensor:
 
 def _received(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
     *shared, table, used, output, statistics, column = tensors
-    call = _checked(steps, shared, numbers, table, used)
+    call = Operands((*shared, *numbers), table, steps, used=used)
     (result,) = steps.allocate(torch.empty((call.batch, call.heads, call.keys), dtype=torch.float32, device=call.q.device))
     if min(*call.rows, call.keys) == 0:
         steps.do(Tensor.zero_, result)
         return (result,)
     own = Pass(call, LSE, output, statistics, column, None)
-    spans = own.key_spans()
+    spans = own.before_tiles()
     constants = {"SHAPE": own.by_key, "GIVEN": own.given, "PAGE": _page(call), **own.key_options}
-    steps.launch(received_kernel, (spans.shape[1] * call.batch * call.heads, 1, 1), (
-        call.q, call.k, column, own.terms, result, spans, own.mask, own.bias, some(table, spans), some(used, spans),
-        *call.q.stride(), *call.k.stride(), *column.stride(), *own.masks,
-        call.heads, call.kv_heads, call.queries, call.keys, call.dim, 0 if table is None else table.stride(0), own.rows.batches,
-        own.others[0], *dropout(call),
-    ), constants)  # fmt: skip
+    named = own.named | {"row_weights": column, "received": result, "spans": spans}
+    steps.launch(received_kernel, (spans.shape[1] * call.batch * call.heads, 1, 1), named, constants)
     return (result,)
 
 
@@ -93,7 +82,7 @@ def weights_at_paged(*arguments: Any) -> tuple[Tensor, ...]:
 
 def _weights_at(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, ...]:
     *shared, table, used, lse, keys = tensors
-    call = _checked(steps, shared, numbers, table, used)
+    call = Operands((*shared, *numbers), table, steps, used=used)
     results = steps.allocate(*(torch.empty(keys.shape, dtype=torch.float32, device=call.q.device) for _ in range(3)))
     if min(*keys.shape, call.keys) == 0:
         for result in results:
@@ -105,11 +94,9 @@ def _weights_at(steps: Steps, tensors: tuple, numbers: tuple) -> tuple[Tensor, .
         "SHAPE": shape._replace(ROWS=1, KEYS=16), "WANTED": wanted_of(LSE), "SINK": call.sinks is not None, "PAGE": _page(call),
         **options, "num_warps": 1,
     }  # fmt: skip
-    steps.launch(weights_at_kernel, (call.batch * call.heads * call.queries, 1, 1), (
-        call.q, call.k, lse, keys, *results, rows.begins, rows.ends, rows.own_keys, rows.scales, some(call.sinks, lse),
-        some(call.attn_mask, rows.begins), some(call.bias, rows.scales), some(table, rows.begins),
-        *call.q.stride(), *call.k.stride(), *strides(call.attn_mask), *strides(call.bias),
-        call.heads, call.kv_heads, call.queries, call.keys, call.dim, keys.shape[3], 0 if table is None else table.stride(0),
-        rows.batches, rows.heads, call.soft_cap * LOG2E.value, *dropout(call),
-    ), constants)  # fmt: skip
+    named = {
+        **tile_arguments(call, rows, ""), "lse": lse, "chosen": keys, "count": keys.shape[3],
+        **dict(zip(("weights", "by_score", "by_bias"), results, strict=True)),
+    }  # fmt: skip
+    steps.launch(weights_at_kernel, (call.batch * call.heads * call.queries, 1, 1), named, constants)
     return results

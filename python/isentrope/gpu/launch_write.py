@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 from torch import Tensor
 
-from isentrope.gpu.dispatch import launch
+from isentrope.gpu.dispatch import IN_ORDER, launch
 from isentrope.gpu.kernels.write import write_kernel
 
 
@@ -26,6 +26,8 @@ def write_cache(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slots: T
     for rows, cache in ((k, k_cache), (v, v_cache)):
         if rows.numel() == 0:
             continue
-        launch(write_kernel, (tokens, kv_heads, 1), (
-            rows, cache, slots, *rows.stride()[1:], *cache.stride(), pages, page_size, rows.shape[3],
-        ), {"COLUMNS": triton.next_power_of_2(rows.shape[3]), "num_warps": 1})  # fmt: skip
+        named = {"rows": rows, "cache": cache, "slots": slots, "pages": pages, "page_size": page_size, "columns": rows.shape[3]}
+        named |= dict(zip(("stride_rh", "stride_rt", "stride_rd"), rows.stride()[1:]))
+        named |= dict(zip(("stride_cp", "stride_ch", "stride_cn", "stride_cd"), cache.stride()))
+        constants = {"COLUMNS": triton.next_power_of_2(rows.shape[3]), "num_warps": 1}
+        launch(write_kernel, (tokens, kv_heads, 1), IN_ORDER[write_kernel.fn](named), constants)

@@ -58,7 +58,8 @@ class Operands:
         self, arguments: Sequence[Any], table: Tensor | None = None, steps: Steps | None = None, starts: Tensor | None = None,
         used: Tensor | None = None,
     ) -> None:  # fmt: skip
-        """table, starts, used: page table, beginnings of packed queries, and keys of each sequence, of a paged cache."""
+        """Checks the arguments. table, starts, used: page table, beginnings of packed queries, and keys of each sequence, of a paged
+        cache."""
         self.steps, self.starts, self.used = steps or Steps(), starts, used
         self.__dict__.update(zip(_NAMES, arguments, strict=True))
         for name in _LISTS:
@@ -77,6 +78,7 @@ class Operands:
         self.sequences = 0 if starts is None else len(starts) - 1
         self.kv_heads, self.value_dim = self.k.shape[1], self.v.shape[3]
         self.keys = self.k.shape[2] if table is None else table.shape[1] * self.k.shape[2]
+        self._check()
 
     @cached_property
     def decisions(self) -> Any:
@@ -95,7 +97,7 @@ class Operands:
         """Allocates memory that the call's kernels share."""
         return self.steps.allocate(torch.empty(shape, dtype=dtype, device=self.q.device))[0]
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Raises the CPU operator's errors, except for contents of tensors, because reading them would stall the
         device. Invalid documents are clamped to valid ranges instead; an invalid page number reads outside the
         cache."""

@@ -65,8 +65,9 @@ class Steps:
         function(*tensors)
         self.sequence.append((function, tensors))
 
-    def launch(self, kernel: Any, grid: tuple[int, int, int], arguments: tuple, *variants: dict[str, Any]) -> None:
-        """Launches variants of a kernel, one after the other. See `dispatch.launch`."""
+    def launch(self, kernel: Any, grid: tuple[int, int, int], named: dict[str, Any], *variants: dict[str, Any]) -> None:
+        """Launches variants of a kernel, one after the other. named: its arguments, and maybe others. See `dispatch.launch`."""
+        arguments = dispatch.IN_ORDER[kernel.fn](named)
         for compiled in dispatch.launch(kernel, grid, arguments, *variants):
             self.repeatable &= compiled is not None
             self.sequence.append((None, len(self.launches)))

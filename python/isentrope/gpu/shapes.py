@@ -60,8 +60,11 @@ def _has_descriptor(x: Tensor) -> bool:
     return x.stride(3) == 1 and x.data_ptr() % 16 == 0 and all(stride > 0 and stride % 16 == 0 for stride in strides)
 
 
-def descriptors(call: Operands, shape: Shape) -> tuple[TensorDescriptor | None, ...]:
-    """Tensor descriptors of keys and values; None without them."""
+def descriptors(call: Operands, shape: Shape) -> dict[str, TensorDescriptor | None]:
+    """Tensor descriptors of keys and values, by their names in the kernels; None without them."""
     if not shape.DESCRIPTORS:
-        return None, None
-    return tuple(TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, shape.KEYS, x.shape[3]]) for x in (call.k, call.v))
+        return {"k_tiles": None, "v_tiles": None}
+    return {
+        name: TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, shape.KEYS, x.shape[3]])
+        for name, x in (("k_tiles", call.k), ("v_tiles", call.v))
+    }

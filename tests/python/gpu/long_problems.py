@@ -1,19 +1,12 @@
 """Generated problems by the thousand, and larger."""
 
 import problem_sets
+import pytest
 
 
-def test_forward():
-    assert problem_sets.failures(problem_sets.forward(seed=11, count=2000, work=20_000))[1] == []
-
-
-def test_decode():
-    assert problem_sets.failures(problem_sets.decode(seed=12, count=800, work=20_000))[1] == []
-
-
-def test_large():
-    assert problem_sets.failures(problem_sets.forward(seed=13, count=30, work=1_000_000))[1] == []
-
-
-def test_backward():
-    assert problem_sets.failures(problem_sets.backward(seed=14, count=1000, work=20_000))[1] == []
+@pytest.mark.parametrize("name, seed, count, work", [
+    ("forward", 11, 2000, 20_000), ("decode", 12, 800, 20_000), ("backward", 14, 1000, 20_000), ("large", 13, 30, 1_000_000),
+])  # fmt: skip
+def test_they_are_within_budget(name, seed, count, work):
+    problems = getattr(problem_sets, name, problem_sets.forward)
+    assert problem_sets.failures(problems(seed=seed, count=count, work=work))[1] == []

@@ -96,7 +96,7 @@ MUTANTS = {
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "lets_padding_reach_its_own_gradient": (
-        "launch_backward.py", "decisions.keys_differ if by_key else decisions.rows_differ", "decisions.rows_differ",
+        "launch_backward.py", "decisions.keys_differ", "decisions.rows_differ",
         "shape=1x1x11x47x16 mask=right_padding special=1 bwd=1 seed=1",
     ),
     "forgets_query_heads_that_share_a_key_head": (
@@ -111,7 +111,7 @@ MUTANTS = {
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "leaves_gradients_of_values_to_the_first_launch_of_two": (
-        "launch_backward.py", "((True, False), (False, True)) if shape.APART", "((True, False),) if shape.APART", "shape=1x1x20x20x16 bwd=1",
+        "launch_backward.py", "((True, False), (False, True)) if apart", "((True, False),) if apart", "shape=1x1x20x20x16 bwd=1",
     ),
     "flips_the_entropy_gradient": (
         "gradient_rows.py", "2.0 * d.variance - d.entropy,", "2.0 * d.variance + d.entropy,", "shape=1x1x20x20x16 bwd=1",

@@ -16,23 +16,17 @@ def a_cache(dtype=torch.float32):
     return torch.randn(42, 6, 16).to(dtype), *pages, torch.randperm(25).view(5, 5).int()
 
 
-@pytest.mark.parametrize("options", [
-    {"causal": True}, {"window_size": (6, 2)}, {"causal": True, "sinks": torch.randn(6), "soft_cap": 3.0},
-    {"causal": True, "prefix_keys": torch.tensor([3, 20, 1, 9, 2])},
-])  # fmt: skip
-def test_each_sequence_is_a_decode_step(options):
+def test_each_sequence_is_a_decode_step_with_its_own_prefix():
     q, k_cache, v_cache, table = a_cache()
-    options |= {"rule": "log_length", "return_stats": True}
+    prefixes, options = torch.tensor([3, 20, 1, 9, 2]), {"causal": True, "rule": "log_length", "return_stats": True}
     output, s = isentrope.gpu.varlen_attention(
-        q, k_cache, v_cache, torch.tensor(STARTS), block_table=table, seqused_k=USED, **options
+        q, k_cache, v_cache, torch.tensor(STARTS), block_table=table, seqused_k=USED, prefix_keys=prefixes, **options
     )
     for i, (a, b) in enumerate(zip(STARTS[:-1], STARTS[1:])):
         if a == b:
             continue
-        own = {"causal": False} | options
-        if "prefix_keys" in own:
-            own["prefix_keys"] = own["prefix_keys"][i : i + 1]
-        want, t = isentrope.gpu.decode(q[a:b].transpose(0, 1)[None], k_cache, v_cache, table[i : i + 1], USED[i : i + 1], **own)
+        own = (table[i : i + 1], USED[i : i + 1])
+        want, t = isentrope.gpu.decode(q[a:b].transpose(0, 1)[None], k_cache, v_cache, *own, prefix_keys=prefixes[i : i + 1], **options)
         torch.testing.assert_close(output[a:b], want[0].transpose(0, 1))
         for got, expected in zip(s, t):
             torch.testing.assert_close(got[:, a:b], expected[0])

@@ -3,40 +3,29 @@
 import problem_sets
 import pytest
 
-from isentrope.gpu.problems import Problem
-
 WORK = 8000  # small enough for the interpreter, with several tiles and remainders
+LONG = [(problem_sets.forward, 5, 470, 400), (problem_sets.decode, 6, 120, 100), (problem_sets.backward, 7, 225, 200)]
 
 
-@pytest.mark.parametrize("problems", [problem_sets.forward, problem_sets.decode, problem_sets.backward])
-def test_a_few_are_within_budget(problems):
-    passed, wrong = problem_sets.failures(problems(seed=8, count=24, work=WORK))
-    assert not wrong
-    assert passed >= 16
+@pytest.mark.parametrize("problems, seed, count, least", [
+    *((problems, 8, 24, 16) for problems in (problem_sets.forward, problem_sets.decode, problem_sets.backward)),
+    *(pytest.param(*one, marks=pytest.mark.long) for one in LONG),
+])  # fmt: skip
+def test_they_are_within_budget(problems, seed, count, least):
+    passed, wrong = problem_sets.failures(problems(seed=seed, count=count, work=WORK))
+    assert not wrong and passed >= least
 
 
-@pytest.mark.long
-def test_forward_is_within_budget():
-    passed, wrong = problem_sets.failures(problem_sets.forward(seed=5, count=470, work=WORK))
-    assert not wrong
-    assert passed >= 400
-
-
-@pytest.mark.long
-def test_decode_is_within_budget():
-    passed, wrong = problem_sets.failures(problem_sets.decode(seed=6, count=120, work=WORK))
-    assert not wrong
-    assert passed >= 100
-
-
-@pytest.mark.long
-def test_backward_is_within_budget():
-    passed, wrong = problem_sets.failures(problem_sets.backward(seed=7, count=225, work=WORK))
-    assert not wrong
-    assert passed >= 200
-
-
-def test_a_sink_that_hardly_counts_has_a_gradient():
-    """Its weight is below the last digit of the keys' weights, so it cannot be computed as their complement."""
-    line = "shape=1x2:1x15x32x7:4 mask=causal:top_left,offset=3:1 rule=scaled(gain=[2.5,3.2]) sink=1 bwd=1 scale=100 seed=1539"
-    assert problem_sets.failures(iter([Problem.of_line(line)])) == (1, [])
+@pytest.mark.parametrize("line", [
+    # A sink whose weight is below the last digit of the keys' weights, so that it cannot be computed as their complement.
+    "shape=1x2:1x15x32x7:4 mask=causal:top_left,offset=3:1 rule=scaled(gain=[2.5,3.2]) sink=1 bwd=1 scale=100 seed=1539",
+    # Dropout with a factor of 10, which would take weights out of the range of float16 if it were applied near its limit.
+    "dt=f16 shape=2x4:2x33x70x16:24 mask=offset=30:2 dropout=0.9 dropout_seed=7000000011 bwd=1 seed=2",
+    *(pytest.param(f"dt={dtype} shape=2x4:2x33x70x16:24 mask={mask} dropout=0.9 dropout_seed=7000000011 bwd=1 seed=2", marks=pytest.mark.long)
+      for dtype, mask in (("f32", "offset=30:2"), ("f32", "causal:bottom_right"), ("f16", "causal:bottom_right"))),
+    # Packed queries, each sequence a decode step.
+    *(f"shape=1x6:2x42x33x16 {words} rule=log_length pages=8 sequences=3 seed=1"
+      for words in ("mask=causal:bottom_right", "mask=window=6:2", "mask=causal:bottom_right sink=1 cap=3")),
+])  # fmt: skip
+def test_what_is_hard_is_within_budget(line):
+    assert problem_sets.failures(map(problem_sets.Problem.of_line, [line])) == (1, [])
