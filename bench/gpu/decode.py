@@ -17,19 +17,17 @@ from typing import NamedTuple
 
 import torch
 
-from isentrope._core.call import call_of
-from isentrope._core.library import LSE
-from isentrope.gpu import launch, plan
+from isentrope.gpu import plan
 from isentrope.gpu.launch_forward import merging
-from isentrope.statistics import ALL
 
 sys.path.append(str(Path(__file__).parents[2]))
 from bench.gpu.bar import Bar
 from src.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches
+from src.gpu.lines import Line
 
-DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+DTYPES = ("bf16", "f16")
 PAGES = (0, 16, 64, 256)
-_SEQUENCES, _KEYS, _HEADS, _KEY_HEADS = 8, 32768, 32, 8
+_SHAPE = "8x32:8x1x32768"
 # Calls with 32 query heads whose waves of programs are counted.
 KEY_HEADS, SEQUENCES, KEYS = (8, 32, 16, 2), (1, 2, 4, 8, 16, 32, 64), (1024, 8192, 32768, 131072)
 # Bytes that a multiprocessor of an H200 needs in flight: 4.3 TB/s times a latency of 1 us, for each of 132.
@@ -81,15 +79,9 @@ class Decoding(NamedTuple):
 
 def measured(dtype: str, dim: int, statistics: bool, page: int = 0, chip: str = "sm_90") -> Decoding:
     """Returns the planned decode kernel, compiled for a chip."""
-    target, kind, wanted, pages = TARGETS[chip], DTYPES[dtype], ALL if statistics else LSE, page or _KEYS
-    q = torch.empty(dim, dtype=kind).expand(_SEQUENCES, _HEADS, 1, dim)
-    k = torch.empty(pages, dim, dtype=kind).expand(_SEQUENCES * _KEYS // pages, _KEY_HEADS, pages, dim)
+    target, words = TARGETS[chip], f" mask=causal:bottom_right pages={page}" if page else ""
     with launches(target) as planned:
-        if page:
-            table = torch.zeros(_SEQUENCES, _KEYS // page, dtype=torch.int32)
-            launch.decode(*call_of(q, k, k, causal=True), table, torch.full((_SEQUENCES,), _KEYS), None, wanted)
-        else:
-            launch.attention(*call_of(q, k, k), wanted)
+        Line(f"dt={dtype} shape={_SHAPE}x{dim}{words}", "all" if statistics else "lse").run()
     (forward,) = (forward for forward in planned if forward.name == "forward")
     shape, kernel = dict(forward.constants)["SHAPE"], compiled(forward, target)
     (loop,) = kernel.loops

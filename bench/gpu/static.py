@@ -22,16 +22,16 @@ import torch
 import triton
 from triton.compiler import ASTSource
 
-from isentrope._core.call import call_of
 from isentrope._core.files import write_text
-from isentrope._core.library import BITS, SUPPORT
-from isentrope.gpu import launch, plan, tile_table
+from isentrope._core.library import BITS
+from isentrope.gpu import plan, tile_table
 
 sys.path.append(str(Path(__file__).parents[2]))
 from bench.gpu import peers
 from bench.gpu.bar import bars
 from bench.gpu.measured import Measured
 from src.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin
+from src.gpu.lines import Line
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
 DIMS = (64, 128)
@@ -55,16 +55,10 @@ def isentrope_kernels(dtype: str, dim: int) -> Iterator[Measured]:
 
 def launched(dtype: str, dim: int, wanted: int, backward: bool) -> Iterator[Measured]:
     """Yields the tile kernels of a call, or of the backward pass of a loss that reads its statistics."""
-    kind, shape = DTYPES[dtype], (4, peers.HEADS, peers.LENGTH, dim)
-    x = torch.empty(shape[2:], dtype=kind).expand(shape)
-    arguments = call_of(x, x, x, causal=True)
+    line = Line(f"dt={dtype} shape=4x{peers.HEADS}x{peers.LENGTH}x{peers.LENGTH}x{dim} mask=causal:bottom_right{' bwd=1' * backward}")
+    line.wanted = wanted
     with launches(TARGETS["sm_90"]) as planned:
-        if backward:
-            statistics = torch.empty(1).expand((wanted & (SUPPORT - 1)).bit_count(), *shape[:3])
-            upstream = None if wanted == LSE else statistics
-            launch.attention_backward(*arguments, wanted, x, statistics, x, upstream, False, False, False, False)
-        else:
-            launch.attention(*arguments, wanted)
+        line.run()
     for planned_launch in planned:
         if planned_launch.name in ("forward", "query_gradient", "key_gradient"):
             tile, kernel = dict(planned_launch.constants)["SHAPE"], compiled(planned_launch, TARGETS["sm_90"])

@@ -15,31 +15,25 @@ import argparse
 import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 # Set before Triton is imported, so that its kernels are compiled, not interpreted.
 os.environ["TRITON_INTERPRET"] = "0"
 sys.path.append(str(Path(__file__).parents[2]))
 
-import torch
 import triton
 
-from isentrope._core.call import call_of
-from isentrope._core.library import BITS, LSE
 from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF
 from isentrope.gpu.kernels.shares import SHARED
-from isentrope.gpu.launch import attention_backward
-from isentrope.gpu.launch_forward import forward
-from isentrope.gpu.operands import Operands
-from isentrope.statistics import ALL
 from src.gpu.compiling import TARGETS, Launch, Target, binary, launches
+from src.gpu.lines import WANTED, Line
 
-TYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
-WANTED = {"lse": LSE, "entropy": LSE | BITS["entropy"], "all": ALL}
+TYPES = ("bf16", "f16")
 PAGES = (16,)
 NVIDIA = [chip for chip in TARGETS if chip.startswith("sm_")]
 # A rule for each length of a row besides its keys: none, its position, the call's, both.
@@ -49,114 +43,68 @@ _RULES = ("standard", "attn_temperature_tuning", _TOTAL, f"{_TOTAL}*attn_tempera
 _PORTABLE = "sm_80"
 
 
-# Arguments that kernels are compiled for on request; dilation has a number.
-WITH = ("attn_mask", "bias", "sinks", "soft_cap", "dropout", "lambda", "key_begin", "prefix_keys")
+# Arguments that kernels are compiled for on request, with their words in a problem line. Dilation has a number.
+WITH = {
+    "attn_mask": "admitted=1", "bias": "bias=1", "sinks": "sink=1", "soft_cap": "cap=30", "dropout": "dropout=0.1 dropout_seed=3",
+    "lambda": "lambda=1", "key_begin": "left_padding", "prefix_keys": "prefix=5",
+}  # fmt: skip
 
 
-class Made(NamedTuple):
-    """A call whose kernels are compiled. documents: packed; page: of a cache, 0 for none; padded: with key_end.
-
-    given: arguments of WITH, and dilation=2."""
-
-    batch: int
-    heads: int
-    kv_heads: int
-    queries: int
-    keys: int
-    causal: bool = False
-    documents: bool = False
-    page: int = 0
-    padded: bool = False
-    rule: str = "standard"
-    given: tuple[str, ...] = ()
-
-    def arguments(self) -> dict[str, Any]:
-        """Returns those of the call besides q, k and v."""
-        pairs = self.batch, self.heads, self.queries, self.keys
-        found: dict[str, Any] = {"causal": self.causal, "rule": self.rule}
-        if self.documents:
-            found |= dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), torch.tensor([0, self.queries]))
-        if self.padded:
-            found["key_end"] = torch.full((self.batch,), self.keys)
-        for word in self.given:
-            name, _, number = word.partition("=")
-            found |= {
-                "attn_mask": {name: _thin(torch.bool, *pairs)},
-                "bias": {name: _thin(torch.float32, *pairs)},
-                "sinks": {name: torch.zeros(self.heads)},
-                "soft_cap": {name: 30.0},
-                "dropout": {"dropout_p": 0.1, "dropout_seed": torch.tensor(0)},
-                "lambda": {"lambda_": _thin(torch.float32, *pairs[:3])},
-                "key_begin": {name: torch.zeros(self.batch, dtype=torch.int64)},
-                "prefix_keys": {name: torch.zeros(self.batch, dtype=torch.int64)},
-                "dilation": {name: int(number or 0)},
-            }[name]
-        return found
-
-    def call(self, dtype: torch.dtype, dim: int) -> tuple[Any, torch.Tensor | None]:
-        """Returns the call's arguments and its page table."""
-        pages = self.batch * -(-self.keys // self.page) if self.page else self.batch
-        q = _thin(dtype, self.batch, self.heads, self.queries, dim)
-        k = _thin(dtype, pages, self.kv_heads, self.page or self.keys, dim)
-        table = torch.zeros(self.batch, pages // self.batch, dtype=torch.int32) if self.page else None
-        return call_of(q, k, k, **self.arguments()), table
-
-    def run(self, dtype: torch.dtype, dim: int, wanted: int) -> None:
-        call, table = self.call(dtype, dim)
-        forward(Operands(call, table), wanted)
-
-    def run_backward(self, dtype: torch.dtype, dim: int, wanted: int) -> None:
-        """Runs backward passes with and without gradients of statistics, bias, lambda and sinks."""
-        call, _ = self.call(dtype, dim)
-        output, statistics = call.q, torch.empty(wanted.bit_count(), *call.q.shape[:3])
-        upstream = (None, statistics) if wanted == LSE else (statistics,)
-        wants = (sorted({False, name in self.given}) for name in ("bias", "lambda", "sinks"))
-        for d_statistics, *others in itertools.product(upstream, *wants):
-            attention_backward(*call, wanted, output, statistics, output, d_statistics, *others, False)
+def words_of(given: tuple[str, ...]) -> tuple[str, list[str]]:
+    """Returns the words of a problem line for arguments of WITH, and those of its mask."""
+    of_mask = [name for name in given if name in ("key_begin", "prefix_keys") or name not in WITH]
+    return " ".join(WITH[name] for name in given if name not in of_mask), [WITH.get(name, name) for name in of_mask]
 
 
-def _thin(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """Returns a tensor of any shape that takes the memory of its last two axes. Its outer strides are 0, so that no kernel
-    has tensor descriptors, which C++ does not pass."""
-    *outer, rows, columns = shape
-    return torch.empty(rows, columns, dtype=dtype).expand(*outer, rows, columns)
+def made(pages: Iterable[int], given: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yields problems that together launch every kernel, without types and head dimension. They have many rows or few, whose keys
+    are split or not, and masks that hide keys from some rows of a tile or none. Caches have pages of the given sizes, and rules
+    read every length. Decode steps have no boolean mask and no bias."""
+    others, masks = words_of(given)
 
+    def line(shape: str, *mask: str, rule: str = "standard", page: int = 0) -> str:
+        all_masks = ",".join([*mask, *masks])
+        return f"shape={shape} rule={rule} {others}" + f" mask={all_masks}" * bool(all_masks) + f" pages={page}" * (page > 0)
 
-def made(pages: Iterable[int], given: tuple[str, ...] = ()) -> Iterator[Made]:
-    """Yields calls that together launch every kernel. They have many rows or few, whose keys are split or not, and masks that hide keys from some rows of a tile or
-    none. Caches have pages of the given sizes, and rules read every length. Decode steps have no boolean mask and no bias."""
     if {"attn_mask", "bias"} & {*given}:
         pages = ()
     for causal, few in itertools.product((False, True), (False, True)):
-        queries = (2 if causal else 1) if few else 1024
+        queries, mask = (2 if causal else 1) if few else 1024, ["causal:bottom_right"] * causal
         for page in (0, *pages) if few else (0,):
-            yield Made(128, 32, 8, queries, 4096, causal, page=page, given=given)
-            yield Made(1, 8, 8, min(queries, 128), 8192, causal, page=page, given=given)
+            yield line(f"128x32:8x{queries}x4096", *mask, page=page)
+            yield line(f"1x8x{min(queries, 128)}x8192", *mask, page=page)
     for rule in _RULES if "lambda" not in given else ("standard",):
-        yield Made(4, 32, 8, 1024, 1024, rule=rule, given=given)
+        yield line("4x32:8x1024x1024", rule=rule)
         for queries in (1, 1024):
-            yield Made(1, 8, 8, queries, queries, documents=True, rule=rule, given=given)
-        for queries, padded in ((1, False), (1, True), (1024, True)):
-            yield Made(128, 32, 8, queries, 4096, padded=padded, rule=rule, given=given)
+            yield line(f"1x8x{queries}x{queries}", "documents=1", rule=rule)
+        for queries, mask in ((1, []), (1, ["right_padding"]), (1024, ["right_padding"])):
+            yield line(f"128x32:8x{queries}x4096", *mask, rule=rule)
 
 
-def made_backward(given: tuple[str, ...] = ()) -> Iterator[Made]:
-    """Yields calls whose backward passes together launch every kernel."""
-    yield Made(1, 8, 8, 1024, 1024, causal=True, given=given)
+def made_backward(given: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yields problems whose backward passes together launch every kernel, without types and head dimension."""
+    others, masks = words_of(given)
     for rule in _RULES if "lambda" not in given else ("standard",):
-        for documents, padded in ((False, False), (True, False), (False, True)):
-            yield Made(1, 8, 8, 1024, 1024, documents=documents, padded=padded, rule=rule, given=given)
+        for mask in ([], ["documents=1"], ["right_padding"], *[["causal:bottom_right"]] * (rule == "standard")):
+            yield f"shape=1x8x1024x1024 rule={rule} {others}" + f" mask={','.join([*mask, *masks])}" * bool(mask or masks)
 
 
 def wanted_launches(
-    target: Target, dtype: torch.dtype, dim: int, wanted: int, pages: Iterable[int] = PAGES, given: tuple[str, ...] = (),
-    gradients: bool = False,
-) -> list[Launch]:  # fmt: skip
+    target: Target, dtype: str, dim: int, wanted: str, pages: Iterable[int] = PAGES, given: tuple[str, ...] = (), gradients: bool = False
+) -> list[Launch]:
+    """Returns the launches of all calls of a type, a head dimension and one of WANTED; backward passes are those with and without
+    gradients of statistics, bias, lambda and sinks."""
+
+    def lines(problems: Iterable[str]) -> Iterator[Line]:
+        return (Line(re.sub(r"(shape=\S+)", rf"\1x{dim}", f"dt={dtype} {problem}"), wanted) for problem in problems)
+
     with launches(target) as found:
-        for one in made(pages, given):
-            one.run(dtype, dim, wanted)
-        for one in made_backward(given) if gradients else ():
-            one.run_backward(dtype, dim, wanted)
+        for line in lines(made(pages, given)):
+            line.forward()
+        for line in lines(made_backward(given) if gradients else ()):
+            wants = (sorted({False, name in given}) for name in ("bias", "lambda", "sinks"))
+            for upstream, *others in itertools.product((False, True) if wanted == "lse" else (True,), *wants):
+                line.backward(*others, upstream=upstream)
     return found
 
 
@@ -245,7 +193,7 @@ def main() -> None:
     found: dict[tuple[str, Launch], None] = {}
     sets = [(), *given.combinations]
     for chip, kind, dim, wanted, one in itertools.product(given.chips, given.types, given.dims, given.wanted, sets):
-        them = wanted_launches(TARGETS[chip], TYPES[kind], dim, WANTED[wanted], given.pages, one, given.gradients)
+        them = wanted_launches(TARGETS[chip], kind, dim, wanted, given.pages, one, given.gradients)
         found |= dict.fromkeys((chip, one) for one in them)
     write(given.folder, found, given.jobs)
 

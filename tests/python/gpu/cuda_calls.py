@@ -2,23 +2,18 @@
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-
-from isentrope._core.call import call_of
-from isentrope._core.library import LSE
-from isentrope.gpu import launch
-from isentrope.gpu.launch_forward import forward
-from isentrope.gpu.operands import Operands
 from src.gpu.compiling import TARGETS, calls, launches
 
 sys.path.append(str(Path(__file__).parents[3]))
 from src.gpu import kernels
+from src.gpu.lines import Line, contiguous
 
 FORMATS = {"i32": "<i", "i64": "<q", "fp32": "<f"}
 # Environment of CUDA_PROGRAM for a call in each language.
@@ -26,95 +21,36 @@ IN = {"C++": {}, "C": {"ISENTROPE_IN": "C"}, "JAX": {"ISENTROPE_IN": "JAX"}}
 
 
 class Case(NamedTuple):
-    """A call, as a line for C++ and as tensors for Python. backward: its gradients."""
+    """A call: statistics, and its problem line."""
 
     wanted: str
-    shape: tuple[int, ...]
-    type: str = "bf16"
-    causal: bool = False
-    window: int = -1
-    documents: bool = False
-    padded: bool = False
-    page: int = 0
-    rule: str = "standard"
-    given: tuple[str, ...] = ()
-    backward: bool = False
-
-    @property
-    def line(self):
-        batch, heads, kv_heads, queries, keys, dim = self.shape
-        words = ["causal:bottom_right"] * self.causal + [f"window={self.window}:0"] * (self.window >= 0)
-        words += ["right_padding"] * self.padded + ["documents=3"] * self.documents
-        parts = [f"dt={self.type}", f"shape={batch}x{heads}:{kv_heads}x{queries}x{keys}x{dim}", f"rule={self.rule}"]
-        others = {
-            "attn_mask": "admitted=1", "bias": "bias=1", "sinks": "sink=1", "soft_cap": "cap=30", "lambda": "lambda=1",
-            "dropout": "dropout=0.1 dropout_seed=3",
-        }  # fmt: skip
-        of_mask = {"key_begin": "left_padding", "prefix_keys": "prefix=5"}
-        words += [of_mask.get(word, word) for word in self.given if word not in others]
-        parts += [others[word] for word in self.given if word in others] + ["bwd=1"] * self.backward
-        return " ".join(parts + ["mask=" + ",".join(words)] * bool(words) + [f"pages={self.page}"] * (self.page > 0))
+    line: str
 
     def __str__(self):
         return f"{self.wanted} {self.line}"
 
     @property
+    def backward(self):
+        return "bwd=1" in self.line
+
+    @property
+    def given(self):
+        """Arguments that src/gpu/kernels.py compiles on request."""
+        names = tuple(name for name, words in kernels.WITH.items() if words.partition(" ")[0] in self.line)
+        return (*names, *re.findall("dilation=2", self.line))
+
+    @property
     def languages(self):
         """JAX has no pages and no lists of positions on a device, and counts supports in another type."""
-        others = self.documents or self.padded or self.page or self.backward is False and self.wanted == "all"
-        lists = {"lambda", "key_begin", "prefix_keys", "dropout"} & {*self.given}
-        return IN if not (others or lists) else IN.keys() - {"JAX"}
+        others = ("documents", "padding", "pages", "lambda", "prefix", "dropout")
+        counts = self.wanted == "all" and not self.backward
+        return IN.keys() - {"JAX"} if counts or any(word in self.line for word in others) else IN
 
     def run(self):
         """Makes the call in Python. Returns the addresses of arguments and results, by their names in C++."""
-        batch, heads, kv_heads, queries, keys, dim = self.shape
-        table = torch.zeros(batch, -(-keys // self.page), dtype=torch.int32) if self.page else None
-        dtype, caches = kernels.TYPES[self.type], table.numel() if self.page else batch
-        q = torch.empty(batch, heads, queries, dim, dtype=dtype)
-        k, v = (torch.empty(caches, kv_heads, self.page or keys, dim, dtype=dtype) for _ in "kv")
-        lists = {}
-        if self.documents:
-            lists = {name: torch.zeros(4, dtype=torch.int64) for name in ("cu_seqlens_q", "cu_seqlens_k")}
-            lists["cu_seqlens_q"][-1], lists["cu_seqlens_k"][-1] = queries, keys
-        if self.padded:
-            lists["key_end"] = torch.full((batch,), keys)
-        window = (self.window, 0 if self.window >= 0 else -1)
-        arguments, tensors = self.arguments()
-        call = call_of(q, k, v, causal=self.causal, window_size=window, rule=self.rule, **lists, **arguments)
-        results = self.gradients(call) if self.backward else {
-            "output": forward(Operands(call, table), kernels.WANTED[self.wanted])[0]
-        }  # fmt: skip
-        named = {"q": q, "k": k, "v": v, **results, **lists, **tensors} | ({"block_table": table} if self.page else {})
-        return {name: x.data_ptr() for name, x in named.items()}
-
-    def arguments(self):
-        """Returns other arguments in Python, and those that are tensors by their names in C++."""
-        batch, heads, _, queries, keys, _ = self.shape
-        tensors = {
-            "attn_mask": torch.ones(batch, heads, queries, keys, dtype=torch.bool),
-            "bias": torch.zeros(batch, heads, queries, keys), "sinks": torch.zeros(heads),
-            "lambda": torch.ones(batch, heads, queries), "key_begin": torch.zeros(batch, dtype=torch.int64),
-            "prefix_keys": torch.full((batch,), 5),
-        }  # fmt: skip
-        tensors = {name: x for name, x in tensors.items() if name in self.given}
-        arguments = {"lambda_" if name == "lambda" else name: x for name, x in tensors.items()}
-        if "soft_cap" in self.given:
-            arguments["soft_cap"] = 30.0
-        if "dropout" in self.given:
-            arguments |= {"dropout_p": 0.1, "dropout_seed": torch.tensor(3)}
-        arguments |= {name: int(number) for name, _, number in (word.partition("=") for word in self.given) if number}
-        return arguments, tensors
-
-    def gradients(self, call):
-        """Makes the backward pass in Python. Returns its tensors by their names in C++."""
-        wanted = kernels.WANTED.get(self.wanted, LSE)
-        output, d_output = torch.empty_like(call.q), torch.empty_like(call.q)
-        statistics = torch.empty(wanted.bit_count(), *call.q.shape[:3])
-        d_statistics = None if self.wanted == "none" else torch.empty_like(statistics)
-        wants = (name in self.given for name in ("bias", "lambda", "sinks"))
-        results = launch.attention_backward(*call, wanted, output, statistics, d_output, d_statistics, *wants, False)
-        named = dict(zip(("dq", "dk", "dv", "d_bias", "d_lambda", "d_sinks"), results))
-        return {"output": output, "d_output": d_output, **{name: x for name, x in named.items() if x.numel() > 0}}
+        line = Line(self.line, "lse" if self.wanted == "none" else self.wanted, contiguous)
+        results = line.backward(upstream=self.wanted != "none") if self.backward else {"output": line.forward()[0]}
+        return {name: x.data_ptr() for name, x in {**line.tensors, **results}.items()}
 
     def launches(self, target):
         with launches(target) as recorded:
@@ -124,29 +60,29 @@ class Case(NamedTuple):
 
 # Full, causal, window, packed, padded, few rows, split keys, paged cache; each set of statistics, type and dimension.
 CASES = [
-    Case("lse", (4, 32, 8, 256, 256, 64)),
-    Case("lse", (4, 32, 8, 256, 256, 64), causal=True),
-    Case("entropy", (4, 32, 8, 256, 256, 64), window=100, rule="log_length(length=total)*attn_temperature_tuning"),
-    Case("entropy", (1, 8, 8, 1024, 1024, 64), causal=True, rule="entropy_invariant(base=512)"),
-    Case("all", (1, 8, 8, 300, 300, 128), type="f16", causal=True, documents=True, rule="ssmax(s=[1,2,3,4,5,6,7,8])"),
-    Case("all", (1, 8, 8, 300, 300, 128), type="f16"),
-    Case("lse", (2, 4, 1, 128, 1024, 128), type="f16", padded=True, rule="attn_temperature_tuning"),
-    Case("all", (2, 8, 2, 1, 2000, 64), page=16, padded=True),
-    Case("entropy", (4, 8, 2, 2, 100, 128), causal=True),
-    Case("lse", (2, 8, 2, 1, 2048, 64), page=64, padded=True),
-    Case("all", (2, 8, 2, 128, 128, 64), given=("attn_mask", "bias", "sinks", "soft_cap"), rule="log_length"),
-    Case("lse", (2, 8, 2, 128, 256, 64), given=("lambda", "dropout"), causal=True),
-    Case("lse", (2, 8, 2, 2, 2048, 64), given=("lambda", "attn_mask", "dilation=2")),
-    Case("lse", (2, 8, 2, 1, 2048, 64), given=("lambda", "sinks"), page=16, padded=True),
-    Case("all", (2, 8, 2, 128, 256, 64), given=("key_begin", "prefix_keys"), causal=True),
-    Case("none", (1, 8, 2, 256, 256, 64), backward=True),
-    Case("lse", (2, 8, 2, 256, 256, 128), backward=True, causal=True, rule="attn_temperature_tuning"),
-    Case("all", (2, 8, 2, 256, 256, 64), backward=True, documents=True),
-    Case("all", (2, 8, 2, 128, 128, 64), backward=True, given=("attn_mask", "bias", "sinks", "soft_cap", "dropout")),
-    Case("lse", (2, 8, 2, 128, 128, 128), type="f16", backward=True, given=("attn_mask",), causal=True),
-    Case("entropy", (2, 8, 2, 128, 128, 64), type="f16", backward=True, given=("bias", "sinks")),
-    Case("entropy", (2, 8, 2, 128, 128, 64), backward=True, given=("lambda", "dilation=2"), causal=True),
-]  # fmt: skip
+    Case("lse", "dt=bf16 shape=4x32:8x256x256x64"),
+    Case("lse", "dt=bf16 shape=4x32:8x256x256x64 mask=causal:bottom_right"),
+    Case("entropy", "dt=bf16 shape=4x32:8x256x256x64 mask=window=100:0 rule=log_length(length=total)*attn_temperature_tuning"),
+    Case("entropy", "dt=bf16 shape=1x8x1024x1024x64 mask=causal:bottom_right rule=entropy_invariant(base=512)"),
+    Case("all", "dt=f16 shape=1x8x300x300x128 mask=causal:bottom_right,documents=3 rule=ssmax(s=[1,2,3,4,5,6,7,8])"),
+    Case("all", "dt=f16 shape=1x8x300x300x128"),
+    Case("lse", "dt=f16 shape=2x4:1x128x1024x128 mask=right_padding rule=attn_temperature_tuning"),
+    Case("all", "dt=bf16 shape=2x8:2x1x2000x64 mask=right_padding pages=16"),
+    Case("entropy", "dt=bf16 shape=4x8:2x2x100x128 mask=causal:bottom_right"),
+    Case("lse", "dt=bf16 shape=2x8:2x1x2048x64 mask=right_padding pages=64"),
+    Case("all", "dt=bf16 shape=2x8:2x128x128x64 admitted=1 bias=1 sink=1 cap=30 rule=log_length"),
+    Case("lse", "dt=bf16 shape=2x8:2x128x256x64 mask=causal:bottom_right lambda=1 dropout=0.1 dropout_seed=3"),
+    Case("lse", "dt=bf16 shape=2x8:2x2x2048x64 mask=dilation=2 lambda=1 admitted=1"),
+    Case("lse", "dt=bf16 shape=2x8:2x1x2048x64 mask=right_padding lambda=1 sink=1 pages=16"),
+    Case("all", "dt=bf16 shape=2x8:2x128x256x64 mask=causal:bottom_right,left_padding,prefix=5"),
+    Case("none", "dt=bf16 shape=1x8:2x256x256x64 bwd=1"),
+    Case("lse", "dt=bf16 shape=2x8:2x256x256x128 mask=causal:bottom_right rule=attn_temperature_tuning bwd=1"),
+    Case("all", "dt=bf16 shape=2x8:2x256x256x64 mask=documents=3 bwd=1"),
+    Case("all", "dt=bf16 shape=2x8:2x128x128x64 admitted=1 bias=1 sink=1 cap=30 dropout=0.1 dropout_seed=3 bwd=1"),
+    Case("lse", "dt=f16 shape=2x8:2x128x128x128 mask=causal:bottom_right admitted=1 bwd=1"),
+    Case("entropy", "dt=f16 shape=2x8:2x128x128x64 bias=1 sink=1 bwd=1"),
+    Case("entropy", "dt=bf16 shape=2x8:2x128x128x64 mask=causal:bottom_right,dilation=2 lambda=1 bwd=1"),
+]
 
 
 def with_units(chip):
@@ -226,7 +162,7 @@ def compare(case, folder, chip, tmp_path, **environment):
     assert [(one["symbol"].partition("$")[0], one["grid"]) for one in made] == [(one.kernel.__name__, grid) for one, grid, _ in wanted]
     parameters = [x for _, _, x in wanted]
     addresses = {name: named[name] for name in wanted_named}
-    left_out = {"bounds"} if case.type != "f16" else set()  # in other types bounds are a placeholder
+    left_out = {"bounds"} if "dt=f16" not in case.line else set()  # in other types bounds are a placeholder
     if environment == IN["JAX"]:  # whose layout is another
         left_out |= {x.name for one in parameters for x in one if x.name.startswith("stride_")}
     assert renamed(map(recorded_parameters, made, parameters), addresses, left_out) == renamed(parameters, wanted_named, left_out)

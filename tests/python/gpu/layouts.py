@@ -14,62 +14,54 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import torch
 import triton
 
 sys.path.append(str(Path(__file__).parents[3]))
 
-from variants import Variant
+from variants import DOCUMENTS, DROPOUT, MASKED, line
 
 from src.gpu.compiling import TARGETS, Launch, binary, launches, stages_until, ttgir, wrong_products
+from src.gpu.lines import Line
 
 # Kernels without products of tiles.
 WITHOUT = ("rows", "merge", "gradient_rows", "spans", "sink_gradient", "value_norms")
 # Chips whose products, or those of their smallest tiles, are mma of version 2; sm_86 and sm_89 have the TTGIR of sm_80 (a
 # test). AMD's products have other layouts, so that only joins are looked for.
 CHIPS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942")
-TYPES = (torch.float32, torch.bfloat16, torch.float16)
+TYPES = ("f32", "bf16", "f16")
+WORST = f"stats=lse {MASKED} {DROPOUT}"
 
 
-def worst() -> list[Variant]:
+def worst() -> list[str]:
     """Returns calls of a dozen kernels that were wrong: boolean mask and dropout, in the smallest tiles."""
-    wrong_forward = [Variant(dtype, 160, False, True, dropout=True) for dtype in TYPES[1:]]
-    return wrong_forward + [
-        Variant(dtype, dim, False, True, backward=True, dropout=True)
-        for dtype, dim in ((torch.float32, 64), (torch.float32, 128), (torch.bfloat16, 64), (torch.bfloat16, 160), (torch.float16, 160))
-    ]
+    of_gradients = (("f32", 64), ("f32", 128), ("bf16", 64), ("bf16", 160), ("f16", 160))
+    return [line(dtype, 160, WORST) for dtype in TYPES[1:]] + [line(*one, f"{WORST} bwd=1") for one in of_gradients]
 
 
-def every() -> list[Variant]:
+def every() -> list[str]:
     """Returns every type and tile width with each operand-affecting option: masks, dropout, statistics, dilation.
     Pages, documents with a boolean mask alone, and values of another dimension have calls of their own."""
-    variants = []
-    for dtype, dim, masked, dropout, statistics in itertools.product(TYPES, (37, 64, 128, 160), *[(False, True)] * 3):
-        for kind in ({}, {"few": True}, {"backward": True}):
-            variants.append(Variant(dtype, dim, statistics, masked, dropout=dropout, **kind))
-    variants += [Variant(dtype, 64, False, True, backward=True, dropout=True, dilation=3) for dtype in TYPES]
-    return variants + others()
-
-
-def others() -> list[Variant]:
-    bf16 = torch.bfloat16
+    lines = []
+    for dtype, dim, *words in itertools.product(TYPES, (37, 64, 128, 160), ("", MASKED), ("", DROPOUT), ("", "stats=lse")):
+        text = " ".join(word for word in words if word)
+        lines += [line(dtype, dim, text), line(dtype, dim, text, few=True), line(dtype, dim, f"{text} bwd=1".strip())]
+    lines += [line(dtype, 64, f"{WORST} bwd=1", mask=",dilation=3") for dtype in TYPES]
     return [
-        Variant(bf16, 128, few=True, paged=True), Variant(bf16, 64, documents=True, dropout=True),
-        Variant(torch.float32, 64, documents=True, dropout=True, backward=True),
-        *(Variant(bf16, 192, value_dim=128, backward=backward) for backward in (False, True)),
+        *lines, line("bf16", 128, "pages=16", few=True), line("bf16", 64, DROPOUT, mask=DOCUMENTS),
+        line("f32", 64, f"{DROPOUT} bwd=1", mask=DOCUMENTS), *(line("bf16", "192:128", bwd) for bwd in ("", "bwd=1")),
     ]  # fmt: skip
 
 
-def kernels(variants: list[Variant], chip: str, repairs: bool = True) -> Iterator[tuple[Launch, str]]:
-    """Yields the distinct kernels with products on a chip, each with the name of the first call that launches it."""
+def kernels(lines: list[str], chip: str, repairs: bool = True) -> Iterator[tuple[Launch, str]]:
+    """Yields the distinct kernels with products on a chip, each with the first call that launches it."""
     seen = set()
-    for variant in variants:
+    for text in lines:
         with launches(TARGETS[chip]) as recorded:
-            variant.call()
+            Line(text).run()
         for one in recorded:
             if one not in seen and one.name not in WITHOUT and (repairs or not one.name.endswith("_repair")):
                 seen.add(one)
-                yield one, f"{chip} {variant.name} {one.name}"
+                yield one, f"{chip} {text} {one.name}"
 
 
 def faults(code: str) -> list[str]:
@@ -77,7 +69,7 @@ def faults(code: str) -> list[str]:
     return [str(product) for product in wrong_products(code)] + ["tt.join"] * ("tt.join" in code)
 
 
-def wrong(variants: list[Variant], chip: str, repairs: bool = True) -> tuple[list[str], int]:
+def wrong(lines: list[str], chip: str, repairs: bool = True) -> tuple[list[str], int]:
     """Returns faults of kernels on a chip, each with its call, and the number of kernels."""
 
     def scanned(item: tuple[Launch, str]) -> list[str]:
@@ -87,13 +79,13 @@ def wrong(variants: list[Variant], chip: str, repairs: bool = True) -> tuple[lis
         return [f"{item[1]}: {fault}" for fault in faults(code)]
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        scans = list(pool.map(scanned, kernels(variants, chip, repairs)))
-    return [line for lines in scans for line in lines], len(scans)
+        scans = list(pool.map(scanned, kernels(lines, chip, repairs)))
+    return [fault for found in scans for fault in found], len(scans)
 
 
 def compile_passes(chip: str) -> list[str]:
     """Compiles the kernels of a forward and a backward pass with statistics to machine code, and returns their names."""
-    compiled = list(kernels([Variant(torch.bfloat16, 64, backward=backward) for backward in (False, True)], chip, repairs=False))
+    compiled = list(kernels([line("bf16", 64), line("bf16", 64, "bwd=1")], chip, repairs=False))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda item: binary(item[0], TARGETS[chip]), compiled))
     return [one.name for one, _ in compiled]
@@ -107,8 +99,8 @@ def main() -> int:
     arguments = parser.parse_args()
     faults, count = [], 0
     for chip in arguments.chips:
-        lines, scanned = wrong(worst(), chip, repairs=False) if arguments.worst else wrong(every(), chip)
-        faults += lines
+        found, scanned = wrong(worst(), chip, repairs=False) if arguments.worst else wrong(every(), chip)
+        faults += found
         count += scanned
     if arguments.compile:
         print("compiled:", *compile_passes("sm_90"))

@@ -4,27 +4,26 @@ from pathlib import Path
 
 import pytest
 import table
-import torch
 import variants
 from test_compiled import CHOSEN, check
 
 from src.gpu.compiling import RDNA
 
-VARIANTS = variants.every() + variants.with_tiles_of_others() + variants.padded()
+LINES = variants.every() + variants.with_tiles_of_others() + variants.padded()
 # test_compiled.py compiles CHOSEN.
-EVERY = [(chip, variant) for chip in table.CHIPS for variant in VARIANTS if (chip, variant) not in CHOSEN]
+EVERY = [(chip, text) for chip in table.CHIPS for text in LINES if (chip, text) not in CHOSEN]
 
 
-@pytest.mark.parametrize("chip, variant", EVERY, ids=lambda x: x if isinstance(x, str) else f"{x.name} {'backward' * x.backward}")
-def test_compiles(chip, variant):
-    check(chip, variant)
+@pytest.mark.parametrize("chip, text", EVERY)
+def test_compiles(chip, text):
+    check(chip, text)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("statistics, kernel", [(True, "forward"), (False, "forward"), (False, "query_gradient")])
-def test_waves_of_32_lanes(dtype, statistics, kernel):
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("words, kernel", [("", "forward"), ("stats=lse", "forward"), ("stats=lse bwd=1", "query_gradient")])
+def test_waves_of_32_lanes(dtype, words, kernel):
     """Kernels that must not spill on RDNA."""
-    call = variants.Variant(dtype, 64, statistics, backward=kernel != "forward")
+    call = variants.Variant(variants.line(dtype, 64, words))
     (compiled_kernel,) = [compiled for one, compiled in call.on(RDNA) if one.name == kernel]
     assert compiled_kernel.spilled == 0 and compiled_kernel.products["WMMA"] > 0 and compiled_kernel.shared <= RDNA.shared, compiled_kernel
 

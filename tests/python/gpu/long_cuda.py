@@ -16,8 +16,8 @@ import pytest
 from cuda_calls import CASES, IN, called, compare, kernels, with_units
 from elftools.elf.elffile import ELFFile
 
-from isentrope._core.library import LSE
 from src.gpu.compiling import TARGETS
+from src.gpu.lines import Line
 
 # Kernels of all statistics take long to compile, and test_cuda_calls.py has the other calls.
 COMPILED = [case for case in CASES if not case.backward or case.wanted != "all"]
@@ -77,8 +77,9 @@ def test_parameters_of_a_cubin_are_those_of_the_manifest(folder):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_set_has_every_kernel_of_these_calls(case):
     target = with_units("sm_90")
-    dim, dtype, wanted = case.shape[-1], kernels.TYPES[case.type], kernels.WANTED.get(case.wanted, LSE)
-    made = kernels.wanted_launches(TARGETS["sm_90"], dtype, dim, wanted, {case.page or 16}, case.given, case.backward)
+    line = Line(case.line)
+    pages, wanted = [int(line.fields.get("pages", 16))], "lse" if case.wanted == "none" else case.wanted
+    made = kernels.wanted_launches(TARGETS["sm_90"], line.fields["dt"], line.dim, wanted, pages, case.given, case.backward)
     missing = [one.name for one in case.launches(target) if one not in made]
     assert not missing
 

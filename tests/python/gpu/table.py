@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-import torch
-from variants import Variant
+from variants import Variant, line
 
 from src.gpu.compiling import TARGETS, Compiled, Launch
 
@@ -16,7 +15,7 @@ KERNELS = ("forward", "query_gradient", "key_gradient")
 
 
 def rows(chip: str, dim: int, backward: bool) -> Iterator[str]:
-    calls = (Variant(torch.bfloat16, dim, statistics, backward=backward) for statistics in (True, False))
+    calls = (Variant(line("bf16", dim, f"{statistics}{' bwd=1' * backward}")) for statistics in ("", "stats=lse"))
     full, bare = ({name(one): cells(one, kernel) for one, kernel in call.on(TARGETS[chip]) if one.name in KERNELS} for call in calls)
     for kernel in full:
         shown = (a if a == b else f"{a}, {b}" for a, b in zip(full[kernel], bare.get(kernel, full[kernel])))

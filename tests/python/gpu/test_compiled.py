@@ -5,45 +5,46 @@ import re
 import pytest
 import torch
 import variants
-from variants import Variant
+from table import CHIPS
+from variants import DROPOUT, MASKED, Variant, line
 
 from isentrope._core.call import call_of
 from isentrope._core.library import BITS, LSE
 from isentrope.gpu import launch, launch_write, plan, tile_table
+from isentrope.gpu.launch_received import received, weights_at_paged
 from src.gpu.compiling import TARGETS, binary, compiled, launches, ttgir
+from src.gpu.lines import Line
 
 HALVES = (torch.bfloat16, torch.float16)
 # Every entry of the plan on the chip with the fewest spare registers, with all options that take registers; on the
 # others the widest tiles of the most common type. long_compiled.py has the rest.
-EVERY = [variant for variant in variants.every() if variant.statistics]
-DROPPED = [Variant(torch.bfloat16, 128, statistics=False, backward=backward, dropout=True) for backward in (False, True)]
-LSE_ONLY = [
-    Variant(dtype, dim, statistics=False, backward=backward)
-    for dtype in HALVES for dim in (64, 128) for backward in (False, True)
-]  # fmt: skip
-WIDEST = [Variant(torch.bfloat16, 128, backward=backward) for backward in (False, True)]
-CHOSEN = [("sm_90", variant) for variant in EVERY + DROPPED + LSE_ONLY + variants.with_tiles_of_others()] + [
-    (chip, variant) for chip in TARGETS if chip != "sm_90" for variant in WIDEST
+EVERY = [text for text in variants.every() if "stats=lse" not in text]
+DROPPED = [line("bf16", 128, f"stats=lse {DROPOUT}{bwd}") for bwd in ("", " bwd=1")]
+LSE_ONLY = [line(dtype, dim, f"stats=lse{bwd}") for dtype in ("bf16", "f16") for dim in (64, 128) for bwd in ("", " bwd=1")]
+WIDEST = [line("bf16", 128), line("bf16", 128, "bwd=1")]
+CHOSEN = [("sm_90", text) for text in EVERY + DROPPED + LSE_ONLY + variants.with_tiles_of_others()] + [
+    (chip, text) for chip in TARGETS if chip != "sm_90" for text in WIDEST
 ]  # fmt: skip
 # make test compiles one of each kind, make test-all the others.
-OF_EACH_KIND = [("sm_90", variant) for variant in (*WIDEST, Variant(torch.bfloat16, 128, few=True))]
+OF_EACH_KIND = [("sm_90", text) for text in (*WIDEST, line("bf16", 128, few=True))]
 # Limits for measured tiles, which may spill: bytes, and instructions that access them in an iteration. The most is the
 # key gradient at 128 with gradients of statistics.
 MEASURED_SPILLS, MEASURED_SPILLS_IN_LOOP = 344, 72
 WITH_PRODUCTS = ("forward", "query_gradient", "key_gradient")
 
 
-def check(chip, variant):
-    target = TARGETS[chip]
+def check(chip, text):
+    target, variant = TARGETS[chip], Variant(text)
+    halves = variant.call.q.dtype in HALVES
     for one, kernel in variant.on(target):
-        what = f"{chip} {variant.name} {one.name} {kernel}"
+        what = f"{chip} {text} {one.name} {kernel}"
         measured = is_measured(one, target.chip, variant)
         assert kernel.spilled <= MEASURED_SPILLS * measured, what
         assert kernel.shared <= target.shared, what
         assert all(loop.spills <= MEASURED_SPILLS_IN_LOOP * measured and loop.fences <= 8 for loop in kernel.loops), what
         if one.name in WITH_PRODUCTS:
-            assert kernel.products or variant.dtype == torch.float32, what
-        if chip == "sm_90" and one.name in WITH_PRODUCTS and variant.dtype in HALVES and variant.dim in (64, 128):
+            assert kernel.products or not halves, what
+        if chip == "sm_90" and one.name in WITH_PRODUCTS and halves and variant.dim in (64, 128):
             # Decode steps have too few rows for a warp group, and so have tiles with masks, for lack of registers.
             without = variant.few or (variant.crowded and variant.dim == 128 and one.name == "key_gradient")
             assert ("HGMMA" in kernel.products) != without, what
@@ -53,7 +54,7 @@ def check(chip, variant):
 def is_measured(one, chip, variant):
     """Returns whether the kernel has tiles from the package's table."""
     constants, options = dict(one.constants), dict(one.options)
-    if "SHAPE" not in constants or variant.dtype != torch.bfloat16:
+    if "SHAPE" not in constants or variant.call.q.dtype != torch.bfloat16:
         return False
     shape = constants["SHAPE"]
     tile = shape.ROWS, shape.KEYS, options["num_warps"], shape.STAGES
@@ -72,20 +73,46 @@ def narrowest(variant, name):
     return 32
 
 
-def chosen(backward, others):
-    """Returns the chosen variants; backward passes are compiled in a parallel process. others: mark of all but one of
-    each kind."""
-    candidates = [
-        pytest.param(chip, variant, marks=() if (chip, variant) in OF_EACH_KIND else others)
-        for chip, variant in CHOSEN
-        if variant.backward == backward
-    ]
-    return pytest.mark.parametrize("chip, variant", candidates, ids=lambda x: x if isinstance(x, str) else x.name)
+@pytest.mark.parametrize("chip, text", [pytest.param(*x, marks=() if x in OF_EACH_KIND else pytest.mark.long) for x in CHOSEN])
+def test_compiles(chip, text):
+    check(chip, text)
 
 
-@chosen(backward=False, others=pytest.mark.long)
-def test_compiles(chip, variant):
-    check(chip, variant)
+OF_DERIVATIVES = [
+    (chip, line(dtype, dim, words))
+    for chip in CHIPS for dtype in ("bf16", "f16") for dim in (64, 128) for words in ("", "stats=lse", MASKED)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("chip, text", [pytest.param(*x, marks=() if x == OF_EACH_KIND[0] else pytest.mark.long) for x in OF_DERIVATIVES])
+def test_derivatives_compile(chip, text):
+    with launches(TARGETS[chip]) as recorded:
+        Line(text).derivatives()
+    kernels = [one for one in recorded if one.name.startswith(("tangent", "second_order")) and not one.name.endswith("_repair")]
+    assert {one.name for one in kernels} == {"tangent", "second_order_rows", "second_order_query", "second_order_key"}
+    for one in kernels:
+        kernel = compiled(one, TARGETS[chip])
+        assert kernel.spilled == 0 and kernel.shared <= TARGETS[chip].shared, f"{one.name}: {kernel}"
+
+
+@pytest.mark.parametrize("words", ["sink=1", "sink=1 admitted=1"])
+@pytest.mark.parametrize("chip", [x if x == "sm_90" else pytest.param(x, marks=pytest.mark.long) for x in TARGETS])
+def test_weights_that_keys_receive_compile(chip, words):
+    target = TARGETS[chip]
+    with launches(target) as recorded:
+        received(*Line(line("bf16", 128, words)).call, torch.empty(4, 32, 1024), None)
+    (one,) = (one for one in recorded if one.name == "received")
+    kernel = compiled(one, target)
+    assert kernel.spilled == 0 and kernel.shared <= target.shared and kernel.products
+
+
+def test_weights_of_chosen_keys_compile():
+    of_cache = Line("dt=bf16 shape=4x32:8x8x256x128 mask=causal:bottom_right pages=16")
+    chosen = torch.zeros(4, 32, 8, 5, dtype=torch.int64)
+    with launches(TARGETS["sm_90"]) as recorded:
+        weights_at_paged(*of_cache.call, torch.empty(4, 32, 8), chosen, None, of_cache.table, torch.full((4,), 256), None)
+    (one,) = (one for one in recorded if one.name == "weights_at")
+    assert compiled(one, TARGETS["sm_90"]).spilled == 0
 
 
 @pytest.mark.long
@@ -99,9 +126,9 @@ def test_the_variants_choose_every_entry_of_the_plan(monkeypatch):
 
     monkeypatch.setattr(plan, "tiles", noted)
     with launches(TARGETS["sm_90"]):
-        for variant in variants.every():
-            variant.call()
-            variant.derivatives()
+        for text in variants.every():
+            Line(text).run()
+            Line(text).derivatives()
     for table, dtypes in ((plan._HALVES, (torch.bfloat16, torch.float16)), (plan._FLOATS, (torch.float32,))):
         for name, by_columns in table.items():
             masked, kernel = name.startswith("masked "), name.removeprefix("masked ")
@@ -111,19 +138,19 @@ def test_the_variants_choose_every_entry_of_the_plan(monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("variant", WIDEST, ids=lambda variant: variant.name)
-def test_repairs_fit(variant):
+@pytest.mark.parametrize("text", WIDEST)
+def test_repairs_fit(text):
     """Repair kernels, which rarely run, may spill."""
-    for one, kernel in variant.on(TARGETS["sm_90"], repairs=True):
+    for one, kernel in Variant(text).on(TARGETS["sm_90"], repairs=True):
         assert kernel.shared <= TARGETS["sm_90"].shared and "HGMMA" in kernel.products, one.name
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("variant", [variant for variant in LSE_ONLY if variant.dtype == torch.bfloat16], ids=lambda variant: variant.name)
-def test_numbers_that_lie_anywhere_compile_too(variant):
+@pytest.mark.parametrize("text", [text for text in LSE_ONLY if "dt=bf16" in text])
+def test_numbers_that_lie_anywhere_compile_too(text):
     """Addresses and strides that are no multiples of 16: numbers are loaded one by one, which takes registers."""
     with launches(TARGETS["sm_90"]) as recorded:
-        variant.call()
+        Line(text).run()
     for one in recorded:
         if one.name in WITH_PRODUCTS:
             kernel = compiled(one, TARGETS["sm_90"], aligned=False)
@@ -151,10 +178,9 @@ def test_query_gradients_of_entropy_and_variance_fit_their_tiles(dtype, names, r
 
 def test_rows_of_lengths_alone_and_of_given_lambda():
     """Cases of rows_kernel that no other call has."""
-    q = torch.empty(64, 64, dtype=torch.bfloat16).expand(4, 8, 64, 64)
     with launches(TARGETS["sm_90"]) as recorded:
-        launch.row_lengths(*call_of(q, q, q))
-        launch.attention(*call_of(q, q, q, lambda_=torch.empty(4, 8, 64)), 0)
+        launch.row_lengths(*Line("dt=bf16 shape=4x8x64x64x64").call)
+        launch.attention(*Line("dt=bf16 shape=4x8x64x64x64 lambda=1").call, 0)
     kernels = [compiled(one, TARGETS["sm_90"]) for one in recorded if one.name == "rows"]
     assert len(kernels) == 2 and all(kernel.spilled == 0 for kernel in kernels)
 
@@ -193,13 +219,13 @@ def test_bulk_copies_load_keys_and_values_of_tiles_with_descriptors(dtype, monke
 def without_statistics(source):
     """Returns the source of a kernel without the code of statistics other than lse and support."""
     lines, inside = [], None
-    for line in source.splitlines():
-        depth = len(line) - len(line.lstrip())
-        if inside is not None and (not line.strip() or depth > inside):
+    for code in source.splitlines():
+        depth = len(code) - len(code.lstrip())
+        if inside is not None and (not code.strip() or depth > inside):
             continue
-        inside = depth if re.match(r"\s*if WANTED\.(?!LSE|SUPPORT)", line) else None
+        inside = depth if re.match(r"\s*if WANTED\.(?!LSE|SUPPORT)", code) else None
         if inside is None:
-            lines.append(line)
+            lines.append(code)
     return "\n".join(lines) + "\n"
 
 
@@ -209,7 +235,7 @@ def test_a_call_that_asks_for_no_statistics_pays_nothing():
     from isentrope.gpu.kernels import block, forward, results, shares, sums
 
     def compiled_forward(statistics):
-        variant = Variant(torch.bfloat16, 64, statistics=statistics)
+        variant = Variant(line("bf16", 64, "" if statistics else "stats=lse"))
         return next(kernel for one, kernel in variant.on(TARGETS["sm_90"]) if one.name == "forward")
 
     full, bare = compiled_forward(True), compiled_forward(False)
@@ -226,7 +252,7 @@ def test_sums_of_tiles_that_hide_nothing_start_where_a_contracted_difference_is_
     """Logits count from -2^16, and rows beyond +-2^16 start anew: a multiply-add leaves the rounding error of larger ones."""
     target = TARGETS["sm_90"]
     with launches(target) as recorded:
-        Variant(torch.bfloat16, 64, statistics=False).call()
+        Line(line("bf16", 64, "stats=lse")).run()
     (forward,) = (one for one in recorded if one.name == "forward")
     code = binary(forward, target).asm["ptx"]
     assert re.search(r"mov\.b32\s+%r\d+, 0fC7800000;", code)

@@ -2,18 +2,17 @@
 
 import ptx
 import pytest
-import torch
-from variants import Variant
+from variants import DOCUMENTS, DROPOUT, MASKED, Variant, line
 
 from src.gpu.compiling import TARGETS, binary, launches
 
-BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 # The fast cases are calls that test_compiled compiles.
-CALLS = [("sm_90", Variant(BF16, 128)), ("sm_90", Variant(BF16, 128, few=True)), ("sm_90", Variant(BF16, 128, backward=True))]
-KINDS = ({"masked": True, "dropout": True}, {"few": True}, {"masked": True, "dropout": True, "backward": True}, {"backward": True})
-OTHERS = [("sm_80", Variant(dtype, 64, **kind)) for dtype in (BF16, F16, F32) for kind in KINDS]
-OTHERS += [("sm_90", Variant(dtype, 64, **KINDS[-1])) for dtype in (F16, F32)]
-OTHERS += [("sm_90", Variant(BF16, 64, documents=True)), ("sm_90", Variant(BF16, 128, few=True, paged=True))]
+CALLS = [("sm_90", line("bf16", 128)), ("sm_90", line("bf16", 128, few=True)), ("sm_90", line("bf16", 128, "bwd=1"))]
+OTHERS = [("sm_90", line(dtype, 64, "bwd=1")) for dtype in ("f16", "f32")]
+OTHERS += [("sm_90", line("bf16", 64, mask=DOCUMENTS)), ("sm_90", line("bf16", 128, "pages=16", few=True))]
+for dtype in ("bf16", "f16", "f32"):
+    OTHERS += [("sm_80", line(dtype, 64, words)) for words in (f"{MASKED} {DROPOUT}", f"{MASKED} {DROPOUT} bwd=1", "bwd=1")]
+    OTHERS.append(("sm_80", line(dtype, 64, few=True)))
 FORWARD, GRADIENTS = ("forward", "forward_repair"), ("query_gradient", "key_gradient")
 # Conversions of numbers: rounded to nearest even, beyond the range to infinity; those to a wider type are exact.
 CONVERSIONS = {
@@ -26,18 +25,18 @@ FUNCTIONS = {"ex2.approx.ftz.f32", "ex2.approx.f32", "div.full.f32", "div.approx
 LEAST = "0fC3480000"  # -200
 
 
-def kernels(chip, variant):
+def kernels(chip, text):
     """Returns the PTX of the call's kernels by name; the long cases also have repair launches."""
     target = TARGETS[chip]
     with launches(target) as recorded:
-        variant.call()
-    if (chip, variant) in CALLS:
+        Variant(text).run()
+    if (chip, text) in CALLS:
         # Triton's cache has them.
         return {one.name: ptx.read(binary(one, target).asm["ptx"]) for one in recorded if not one.name.endswith("_repair")}
     return {one.name: ptx.of(one, target) for one in recorded}
 
 
-@pytest.fixture(scope="module", params=[*CALLS, *(pytest.param(x, marks=pytest.mark.long) for x in OTHERS)], ids=lambda x: f"{x[0]} {x[1].name}")
+@pytest.fixture(scope="module", params=[*CALLS, *(pytest.param(x, marks=pytest.mark.long) for x in OTHERS)], ids=" ".join)
 def call(request):
     return request.param
 
@@ -69,11 +68,11 @@ def test_functions_are_those_whose_errors_are_known(compiled):
 
 def test_products_of_float32_are_three_and_count_no_nan_of_infinities(call, compiled):
     """Inf minus Inf, what is left of an infinite number, is NaN and counts 0. Others multiply exactly."""
-    _, variant = call
+    variant = Variant(call[1])
     for name, code in compiled.items():
         if any("mma" in one for one in code.names):
             split = {"cvt.rna.tf32.f32", "setp.num.f32"} & code.names
-            assert len(split) == 2 * (variant.dtype == F32), name
+            assert len(split) == 2 * ("dt=f32" in variant.text), name
 
 
 def test_nan_passes_a_limit_where_it_must(compiled):
@@ -96,7 +95,7 @@ def of_weights(code):
 
 def test_logits_that_are_multiplied_have_a_limit(call, compiled):
     """Below -126 a weight is 0, and 0 times a logit of -inf is NaN."""
-    _, variant = call
+    variant = Variant(call[1])
     for name, code in compiled.items():
         limited = {one.operands[1] for one in code.instructions if one.name == "max.f32" and one.operands[-1] == LEAST}
         if name in FORWARD and variant.statistics:
@@ -104,10 +103,10 @@ def test_logits_that_are_multiplied_have_a_limit(call, compiled):
             masked = {t.operands[0] for t in differences if is_selection(code.source(t))}
             # With dropout the moments have weights of their own, in another layout, by way of shared memory.
             by_memory = {t.operands[0] for t in differences} - masked
-            assert masked and (limited & by_memory if variant.dropout else masked <= limited), name
+            assert masked and (limited & by_memory if variant.fields.get("dropout") else masked <= limited), name
         if name in GRADIENTS and variant.statistics:
             hidden = {t.operands[0] for t in of_weights(code) if is_selection(t)}
-            assert hidden and (limited if variant.dropout else hidden <= limited), name
+            assert hidden and (limited if variant.fields.get("dropout") else hidden <= limited), name
 
 
 def is_selection(instruction):
@@ -149,7 +148,7 @@ def test_products_with_zero_that_find_non_finite_sums_are_not_simplified(compile
 def test_masked_differences_are_not_contracted(call, compiled):
     """t of the largest key is 0 if a selection stands between product and difference. ptxas would contract them
     without."""
-    _, variant = call
+    variant = Variant(call[1])
     for name, code in compiled.items():
         if name not in FORWARD:
             continue
@@ -157,7 +156,7 @@ def test_masked_differences_are_not_contracted(call, compiled):
         assert ("sub.f32", "mul.f32") not in operations and ("sub.f32", "fma.rn.f32") not in operations, name
         assert ("sub.f32", "selp.f32") in operations, name
         fused = any(t == "fma.rn.f32" for t, _ in operations)
-        assert fused == (not variant.few and not variant.masked and not variant.documents), name
+        assert fused == (not variant.few and not variant.masked and "documents" not in variant.text), name
 
 
 def test_a_masked_load_without_another_value_is_found():

@@ -4,10 +4,8 @@ instructions."""
 from types import SimpleNamespace
 
 import pytest
-import torch
 from cuda_calls import CASES, IN, Case, called, compare, kernels, with_units
 
-from isentrope._core.library import LSE
 from isentrope.gpu import plan
 from src.gpu.compiling import TARGETS
 
@@ -58,12 +56,13 @@ def test_the_launches_are_those_of_python(case, language, folder, tmp_path):
         assert {named["lse"]} <= {one["to"] for one in copies}
 
 
+OF_POSITIONS = Case("lse", "dt=bf16 shape=2x8:2x256x256x128 mask=causal:bottom_right rule=attn_temperature_tuning bwd=1")
+
+
 @pytest.mark.parametrize("language", ["C++", "C"])
 @pytest.mark.parametrize("case, name", [
-    (Case("all", (1, 8, 8, 300, 300, 128), type="f16"), "output"),
-    (Case("lse", (2, 8, 2, 256, 256, 128), backward=True, causal=True, rule="attn_temperature_tuning"), "dk"),
-    (Case("lse", (2, 8, 2, 256, 256, 128), backward=True, causal=True, rule="attn_temperature_tuning"), "d_output"),
-    (Case("entropy", (2, 8, 2, 128, 128, 64), type="f16", backward=True, given=("bias", "sinks")), "d_bias"),
+    (Case("all", "dt=f16 shape=1x8x300x300x128"), "output"), (OF_POSITIONS, "dk"), (OF_POSITIONS, "d_output"),
+    (Case("entropy", "dt=f16 shape=2x8:2x128x128x64 bias=1 sink=1 bwd=1"), "d_bias"),
 ], ids=str)  # fmt: skip
 def test_an_error_comes_before_the_first_launch(case, name, language, folder, tmp_path):
     """Kernels that write lambda or dq come before those that cannot take these arrays."""
@@ -76,5 +75,5 @@ def test_kernels_for_cpp_have_no_tensor_descriptors(monkeypatch):
     """Also where Python's tiles ask for them."""
     tiles = plan.tiles
     monkeypatch.setattr(plan, "tiles", lambda *x, **y: tiles(*x, **y)._replace(descriptors=True))
-    found = kernels.wanted_launches(TARGETS["sm_90"], torch.bfloat16, 64, LSE, gradients=True)
+    found = kernels.wanted_launches(TARGETS["sm_90"], "bf16", 64, "lse", gradients=True)
     assert len(found) > 10 and not any(kind.startswith("tensordesc") for one in found for _, kind in one.signature)
