@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from isentrope.gpu import launch, launch_derivatives
 from isentrope.gpu.launch_forward import forward
 from isentrope.gpu.operands import Operands
 from isentrope.statistics import ALL
+from src.gpu.compiling import Compiled, Launch, Target, compiled, launches
 
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 WANTED = {"lse": LSE, "entropy": LSE | BITS["entropy"], "all": ALL}
@@ -96,6 +97,14 @@ class Line:
             self.backward(upstream=self.wanted != LSE)
         else:
             self.forward(with_lengths=True)
+
+    def on(self, target: Target, repairs: bool = False) -> Iterator[tuple[Launch, Compiled]]:
+        """Yields the call's kernels compiled for a target; repairs: those of repair launches, else all others."""
+        with launches(target) as recorded:
+            self.run()
+        for one in recorded:
+            if one.name.endswith("_repair") == repairs:
+                yield one, compiled(one, target)
 
     def derivatives(self) -> None:
         """Makes the tangent pass and the second-order pass, with all tangents."""

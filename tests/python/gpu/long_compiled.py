@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
-import table
 import variants
 from test_compiled import CHOSEN, check
 
+from bench.gpu import tables
 from src.gpu.compiling import RDNA
 
 LINES = variants.every() + variants.with_tiles_of_others() + variants.padded()
 # test_compiled.py compiles CHOSEN.
-EVERY = [(chip, text) for chip in table.CHIPS for text in LINES if (chip, text) not in CHOSEN]
+EVERY = [(chip, text) for chip in tables.CHIPS for text in LINES if (chip, text) not in CHOSEN]
 
 
 @pytest.mark.parametrize("chip, text", EVERY)
@@ -28,9 +28,9 @@ def test_waves_of_32_lanes(dtype, words, kernel):
     assert compiled_kernel.spilled == 0 and compiled_kernel.products["WMMA"] > 0 and compiled_kernel.shared <= RDNA.shared, compiled_kernel
 
 
-@pytest.mark.parametrize("chip, dim, backward", table.CALLS)
+@pytest.mark.parametrize("chip, dim, backward", tables.CALLS)
 def test_the_table_is_current(chip, dim, backward):
     page = Path(__file__).parents[3] / "docs/contributors/gpu-compiled.md"
     shown = page.read_text().splitlines()
-    for row in table.rows(chip, dim, backward):
-        assert row in shown, "docs/generate/gpu_table.py brings docs/contributors/gpu-compiled.md up to date"
+    for row in tables.rows(chip, dim, backward):
+        assert row in shown, "bench/gpu/tables.py brings docs/contributors/gpu-compiled.md up to date"

@@ -5,9 +5,9 @@ import re
 import pytest
 import torch
 import variants
-from table import CHIPS
 from variants import DROPOUT, MASKED, Variant, line
 
+from bench.gpu.tables import CHIPS
 from isentrope._core.call import call_of
 from isentrope._core.library import BITS, LSE
 from isentrope.gpu import launch, launch_write, plan, tile_table

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from triton.runtime.jit import JITFunction
 
 from isentrope._core.library import LSE
-from src.gpu.compiling import Compiled, Launch, Target, compiled, launches
 from src.gpu.lines import Line
 
 MASKED, DROPOUT = "admitted=1 bias=1 cap=5 sink=1", "dropout=0.1 dropout_seed=7"
@@ -60,14 +59,6 @@ class Variant(Line):
         """Returns whether tiles are masked, or dropout meets gradients of statistics: both take many registers."""
         dropped = "dropout" in self.fields and self.statistics and "bwd" in self.fields
         return self.masked or "dilation" in self.text or dropped
-
-    def on(self, target: Target, repairs: bool = False) -> Iterator[tuple[Launch, Compiled]]:
-        """Returns the call's kernels compiled for a target; repairs: those of repair launches, else all others."""
-        with launches(target) as recorded:
-            self.run()
-        for one in recorded:
-            if one.name.endswith("_repair") == repairs:
-                yield one, compiled(one, target)
 
 
 def line(dtype: str, dim: int | str, words: str = "", *, few: bool = False, mask: str = "") -> str:
