@@ -182,7 +182,8 @@ inspect-bases: programs
 
 bench-gpu: configure
 	@cmake --build $(BUILD) --target isentrope_operators isentrope
-	@$(PYTHON) bench/gpu/run.py $(BUILD)/bin/isentrope $(ARGS)
+	@$(PYTHON) bench/carried/run.py --every --only calls,shapes --output results/bench-gpu $(ARGS)
+	@$(BUILD)/bin/isentrope report results/bench-gpu/bench.json
 
 # GPU and Triton of the other machine; Triton 3.6.0 comes with torch 2.11.
 CHIP := sm_90

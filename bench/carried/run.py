@@ -5,6 +5,7 @@ tiles.
     bash run --budget 480                     # results/bench.json and results/report.html
     bash run --budget 60 --only check,tune    # two of the steps
     bash run --budget 60 --tiny               # the same way on a CPU, in Triton's interpreter
+    bench/carried/run.py --every --only calls,shapes --output results/bench-gpu   # make bench-gpu
 
 bench.json is written again after each measurement. A second run with the same --output continues where the first one
 stopped. Failures are recorded as entries. Exit status 0; 1 if a check failed; 2 if nothing could be measured; 130 after
@@ -47,7 +48,7 @@ def begun(options: argparse.Namespace) -> Run:
         raise ValueError("a CUDA device is needed; got none (--tiny goes the same way without)")
     options.output.mkdir(parents=True, exist_ok=True)
     os.environ["TRITON_CACHE_DIR"] = str(options.output.resolve() / "kernels")
-    run = Run(options.output, options.budget, options.tiny)
+    run = Run(options.output, options.budget, options.tiny, options.every)
     run.write()
     print(f"isentrope of {isentrope.__path__[0]}, {versions()}", flush=True)
     if gpu.DEVICE == "cuda":
@@ -82,11 +83,13 @@ def measure(run: Run, names: list[str]) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bash run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--budget", type=float, default=480.0, metavar="SECONDS", help="seconds for all steps (480)")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="seconds for all steps (480; with --every, no limit)")
+    parser.add_argument("--every", action="store_true", help="more shapes and repetitions")
     parser.add_argument("--output", type=Path, default=Path("results"), metavar="FOLDER", help="folder of the results (results)")
     parser.add_argument("--only", type=steps, default=list(STEPS), metavar="STEPS", help=f"some of {','.join(STEPS)}")
     parser.add_argument("--tiny", action="store_true", help="a little of everything, interpreted where there is no GPU")
     options = parser.parse_args(arguments)
+    options.budget = options.budget or (float("inf") if options.every else 480.0)
     try:
         run = begun(options)
     except ImportError as error:

@@ -18,7 +18,7 @@ import torch
 import triton
 
 from bench.carried.kernels import use_portable_keys
-from bench.gpu import run as gpu
+from bench.gpu import timing as gpu
 from bench.gpu import works
 from bench.gpu.systems import all_systems, small_systems
 from bench.harness import ISENTROPE, LSE_ONLY, first_line
@@ -56,8 +56,9 @@ class Run:
     """Results by step: verdicts of problems by line, rows of shapes, calls and decode steps by name. bench.json has
     them all, and a run continues from one of the same device and versions."""
 
-    def __init__(self, output: Path, budget: float, tiny: bool) -> None:
-        self.output, self.budget, self.tiny = output, budget, tiny
+    def __init__(self, output: Path, budget: float, tiny: bool, every: bool = False) -> None:
+        """every: shapes are those of make bench-gpu."""
+        self.output, self.budget, self.tiny, self.every = output, budget, tiny, every
         self.began = time.monotonic()
         self.step, self.done, self.of = "", 0, 0
         self.limit: dict[str, Any] = {}
@@ -210,10 +211,11 @@ def time_decode(run: Run, share: float) -> None:
 def time_shapes(run: Run, share: float) -> None:
     """Times Isentrope with all statistics and with none, and its peers; records each row at once."""
     run.limit = run.limit or gpu.limits()
-    listed: list[Work] = works.TINY_SHAPES if run.tiny else works.SHAPES
+    listed: list[Work] = works.TINY_SHAPES if run.tiny else [*works.all_work()] if run.every else works.SHAPES
+    repetitions = 1 if run.tiny else 9 if run.every else 5
     for work in run.until_budget("shapes", [work for work in listed if work.name not in run.rows], share):
         try:
-            systems = gpu.measured(all_systems(), work, 1 if run.tiny else 5, run.notes)
+            systems = gpu.measured(all_systems(), work, repetitions, run.notes)
             if not {ISENTROPE, LSE_ONLY} <= {system["name"] for system in systems}:
                 raise RuntimeError("there is no row without isentrope, which did not run")
             run.rows[work.name] = gpu.rated(work, systems, run.limit)

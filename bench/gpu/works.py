@@ -1,4 +1,4 @@
-"""Calls to time and problems to check on a GPU: those of bench/gpu/run.py, and those of the carried folder.
+"""Calls to time and problems to check on a GPU: those of make bench-gpu, and those of the carried folder.
 
 Kernels of the latter are compiled before it is carried. It takes its work in this order."""
 

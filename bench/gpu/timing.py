@@ -1,34 +1,23 @@
-#!/usr/bin/env python3
-"""Benchmarks Isentrope and its peers on the GPU of this machine: a table, bench.json and report.html.
+"""Times systems on the GPU of this machine, or in the interpreter, where one call shows only that it runs.
 
-    bench/gpu/run.py [PROGRAM]         # what make bench-gpu runs: PROGRAM is isentrope, which writes the page
-    bench/gpu/run.py --tiny            # one shape of each kind, interpreted without a GPU: only shows that it runs
-
-The systems alternate, repetition by repetition, after WARM seconds that warm the clocks, timed by the device's events.
+They alternate, repetition by repetition, after WARM seconds that warm the clocks, timed by the device's events.
 """
 
-import argparse
 import datetime
 import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
-sys.path.append(str(Path(__file__).parents[2]))
 import isentrope.gpu  # noqa: F401, after it is decided who interprets
 from bench.errors import error_of, gradient_error_of
-from bench.gpu.systems import Isentrope, all_systems, small_systems
-from bench.gpu.works import CALLS, TINY_SHAPES, all_work
+from bench.gpu.systems import Isentrope, small_systems
 from bench.harness import add_rates, first_line, prepared, row_of, streams, timed
 from bench.work import tensors_of
 from isentrope.gpu.interpreter import speed_up
-from scripts.json_rows import write_rows
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -170,32 +159,3 @@ def result_of(limit, rows, notes):
         "limits": {"memory_read": limit["memory_read"], "targets": [{"target": name} | flops]},
         "runs": [{"threads": 1, "target": name, "rows": rows, "notes": notes}],
     }  # fmt: skip
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", type=Path, nargs="?", help="isentrope, which writes the page")
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--repetitions", type=int, default=9)
-    parser.add_argument("--output", type=Path, default=Path("results/bench-gpu"))
-    arguments = parser.parse_args()
-    if DEVICE == "cpu" and not arguments.tiny:
-        sys.exit("[bench-gpu] a CUDA device is needed; got none (--tiny runs one shape of each kind without)")
-    small, count = (TINY_SHAPES[:1], 2) if arguments.tiny else (CALLS, HOST_CALLS)
-    calls = {work.name: host_row(work, count) for work in small}
-    limit, notes, rows = limits(), {}, []
-    for work in TINY_SHAPES if arguments.tiny else all_work():
-        systems = measured(all_systems(), work, 1 if arguments.tiny else arguments.repetitions, notes)
-        rows.append(rated(work, systems, limit))
-        print_row(rows[-1])
-    for name, why in notes.items():
-        print(f"without {name}: {why}")
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    write_rows(arguments.output / "bench.json", result_of(limit, rows, notes) | {"calls": calls}, 4)
-    if arguments.program:
-        subprocess.run([str(arguments.program), "report", str(arguments.output / "bench.json")], check=True)
-    print(f"wrote {arguments.output}/bench.json")
-
-
-if __name__ == "__main__":
-    main()
