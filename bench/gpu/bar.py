@@ -1,4 +1,4 @@
-"""Limits of numbers of the kernels that bench/gpu_static.py compiles."""
+"""Limits of numbers of the kernels that bench/gpu/static.py compiles."""
 
 from __future__ import annotations
 

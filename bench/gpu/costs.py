@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
 """Counts what each statistic costs on sm_90: instructions for a score, over those of the same pass without statistics.
-
-    bench/gpu_statistics.py [--dtypes bf16 f16]     # exit status 1 if a limit is exceeded
 
 Nothing is timed and no device is needed. Both passes have the tile that the plan has for statistics, without measured
 tiles; or each has its own, those measured on an H200. The backward pass is that of a loss that reads the statistic: the
@@ -10,23 +7,18 @@ query gradient and the key gradient together.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-from isentrope._core.library import BITS
-from isentrope.gpu import plan, tile_table
-from isentrope.statistics import ALL
-
-sys.path.append(str(Path(__file__).parents[2]))
 from bench.gpu import static
 from bench.gpu.bar import Bar, of_each
 from bench.gpu.measured import Measured
 from bench.gpu.static import LSE
+from isentrope._core.library import BITS
+from isentrope.gpu import plan, tile_table
+from isentrope.statistics import ALL
 
 STATISTICS = {
     "entropy": LSE | BITS["entropy"],
@@ -115,21 +107,3 @@ def table(costs: list[Cost]) -> Iterator[str]:
     for name in STATISTICS:
         cells = (by_place[(name, *place)] for place in places)
         yield f"| {name} | {' | '.join(f'{x.more:+.1f}: {x.ratio:.2f}' for x in cells)} |"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtypes", nargs="+", choices=static.DTYPES, default=["bf16"])
-    missed = 0
-    for dtype in parser.parse_args().dtypes:
-        for measured_tiles in (False, True)[: 2 if dtype == "bf16" else 1]:
-            costs = every_cost(dtype, measured_tiles)
-            for bar in (bar for cost in costs for bar in bars(cost)):
-                print(bar, file=sys.stderr)
-                missed += not bar.holds
-            print(f"{dtype}{', measured tiles' * measured_tiles}\n" + "\n".join(table(costs)))
-    return missed > 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
 """Reports the compiled decode step for sm_90: instructions of its loop for each key, and bytes of the cache in flight.
-
-    bench/gpu_decode.py         # a table; exit status 1 if a limit is missed
 
 Nothing is timed and no device is needed. The loop of the kernel is read in the disassembly, with the branch of tiles
 with hidden keys. Calls have 8 sequences of 32768 keys, 32 query heads and 8 key heads.
@@ -9,19 +6,15 @@ with hidden keys. Calls have 8 sequences of 32768 keys, 32 query heads and 8 key
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
+from bench.gpu.bar import Bar
 from isentrope.gpu import plan
 from isentrope.gpu.launch_forward import merging
-
-sys.path.append(str(Path(__file__).parents[2]))
-from bench.gpu.bar import Bar
 from src.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches
 from src.gpu.lines import Line
 
@@ -158,25 +151,11 @@ def table_of_waves() -> Iterator[str]:
         yield f"| {key_heads} | {keys} | {' | '.join(cells)} |"
 
 
-def main() -> int:
-    print("| type | d | results | page | keys, warps | registers | shared | instructions a key | barriers | in flight | programs |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
-    results = [*bars_of_waves(), *bars_of_merges()]
-    for dtype in DTYPES:
-        for dim in INSTRUCTIONS:
-            for statistics in (False, True):
-                for page in PAGES:
-                    x = measured(dtype, dim, statistics, page)
-                    results += bars(x)
-                    print(
-                        f"| {dtype} | {dim} | {x.results} | {page} | {x.keys}, {x.warps} | {x.kernel.registers} | {x.kernel.shared} | "
-                        f"{x.a_key:.1f} | {x.barriers} | {x.in_flight} | {x.programs} |"
-                    )
-    print("", *table_of_waves(), sep="\n")
-    for bar in results:
-        print(bar, file=sys.stderr)
-    return any(not bar.holds for bar in results)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def table(steps: list[Decoding]) -> Iterator[str]:
+    yield "| type | d | results | page | keys, warps | registers | shared | instructions a key | barriers | in flight | programs |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for x in steps:
+        yield (
+            f"| {x.dtype} | {x.dim} | {x.results} | {x.page} | {x.keys}, {x.warps} | {x.kernel.registers} | {x.kernel.shared} | "
+            f"{x.a_key:.1f} | {x.barriers} | {x.in_flight} | {x.programs} |"
+        )

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Host time of a call by part, without a device: microseconds of this machine's CPU, and calls of functions.
 
-    bench/gpu_host.py [--json FILE] [--keys 1 128 1024]
+    bench/gpu/host.py [--json FILE] [--keys 1 128 1024]
 
 Tensors lie on the CPU, the plan is that of an H100, and a launch ends in a stand-in that does nothing: the driver's part of a launch,
 some microseconds each, is left out. Times are the least of many short runs, because a busy machine adds to the others. The peer,

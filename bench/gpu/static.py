@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
 """Compares compiled kernels for sm_90 with a plain fused kernel and FlexAttention's: a table, JSON, and limits.
-
-    bench/gpu_static.py [--json FILE] [--dtypes bf16 f16]     # exit status 1 if a limit is exceeded
 
 Nothing is timed and no device is needed. Kernels of one call each (long causal rows) are compiled, and their loops over
 tiles without hidden keys are read in the disassembly. Instructions are those of all warps for each score, or for 1000
@@ -10,11 +7,7 @@ multiplications and additions. Tiles are unmeasured ones, as large as those of t
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -22,14 +15,10 @@ import torch
 import triton
 from triton.compiler import ASTSource
 
-from isentrope._core.files import write_text
+from bench.gpu import peers
+from bench.gpu.measured import Measured
 from isentrope._core.library import BITS
 from isentrope.gpu import plan, tile_table
-
-sys.path.append(str(Path(__file__).parents[2]))
-from bench.gpu import peers
-from bench.gpu.bar import bars
-from bench.gpu.measured import Measured
 from src.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin
 from src.gpu.lines import Line
 
@@ -116,26 +105,3 @@ def as_json(kernels: list[Measured]) -> list[dict[str, Any]]:
          "programs": x.programs}
         for x in kernels
     ]  # fmt: skip
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=list(DTYPES))
-    arguments = parser.parse_args()
-    kernels, missed = [], 0
-    for dtype in arguments.dtypes:
-        for dim in DIMS:
-            kernels_of_shape = measured(dtype, dim)
-            kernels += kernels_of_shape
-            for bar in bars(kernels_of_shape):
-                print(bar, file=sys.stderr)
-                missed += not bar.holds
-    print("\n".join(table(kernels)))
-    if arguments.json:
-        write_text(arguments.json, json.dumps(as_json(kernels)) + "\n")
-    return missed > 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Writes the tables of compiled kernels in docs/contributors/gpu-compiled.md and gpu-time.md, and docs/results/gpu-static.json.
+"""Prints tables of compiled kernels, and which limits they hold: exit status 1 if one is missed.
 
-    bench/gpu/tables.py [compiled] [static] [statistics] [measured]  # all of them: some minutes; PYTHONPATH must have isentrope, as in the build's python folder
-"""
+    bench/gpu/tables.py [compiled] [static] [statistics] [measured] [decode] [waves] [--write]
+
+All of them take some minutes. PYTHONPATH must have isentrope, as in the build's python folder. --write: into docs/contributors and
+docs/results instead."""
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))
@@ -16,7 +20,7 @@ sys.path.append(str(Path(__file__).parents[2] / "docs/generate"))
 
 from marks import put
 
-from bench.gpu import costs, static
+from bench.gpu import bar, costs, decode, static
 from isentrope._core.files import write_text
 from src.gpu.compiling import TARGETS, Compiled, Launch
 from src.gpu.lines import Line
@@ -28,6 +32,8 @@ CALLS = [
     (chip, dim, backward)
     for chip in CHIPS for dim in ((64, 128) if chip == "sm_90" else (128,)) for backward in (False, True)
 ]  # fmt: skip
+# Rows of a table, limits, and a file with more of it, or "".
+Found = tuple[Iterable[str], list[bar.Bar], str]
 KERNELS = ("forward", "query_gradient", "key_gradient")
 
 
@@ -63,24 +69,54 @@ def compiled() -> Iterator[str]:
         yield from rows(*call)
 
 
-def static_table() -> Iterator[str]:
-    kernels = [x for dtype in static.DTYPES for dim in static.DIMS for x in static.measured(dtype, dim)]
-    write_text(ROOT / "docs/results/gpu-static.json", json.dumps(static.as_json(kernels)) + "\n")
-    return static.table([x for x in kernels if x.dtype == "bf16"])
+def statics() -> Found:
+    shapes = [static.measured(dtype, dim) for dtype in static.DTYPES for dim in static.DIMS]
+    kernels = [x for shape in shapes for x in shape]
+    text = json.dumps(static.as_json(kernels)) + "\n"
+    return static.table([x for x in kernels if x.dtype == "bf16"]), [one for shape in shapes for one in bar.bars(shape)], text
 
 
-TABLES = {
-    "compiled": (PAGE, compiled), "static": (PAGE, static_table),
-    "statistics": (OF_TIME, lambda: costs.table(costs.every_cost("bf16"))),
-    "measured": (OF_TIME, lambda: costs.table(costs.every_cost("bf16", measured_tiles=True))),
+def statistics(measured_tiles: bool) -> Found:
+    found = costs.every_cost("bf16", measured_tiles)
+    return costs.table(found), [one for cost in found for one in costs.bars(cost)], ""
+
+
+def decoding() -> Found:
+    calls = itertools.product(decode.DTYPES, decode.INSTRUCTIONS, (False, True), decode.PAGES)
+    steps = [decode.measured(*call) for call in calls]
+    return decode.table(steps), [one for step in steps for one in decode.bars(step)], ""
+
+
+def waves() -> Found:
+    return decode.table_of_waves(), [*decode.bars_of_waves(), *decode.bars_of_merges()], ""
+
+
+# The page of each table, if it stands on one, and what computes it.
+TABLES: dict[str, tuple[Path | None, Callable[[], Found]]] = {
+    "compiled": (PAGE, lambda: (compiled(), [], "")), "static": (PAGE, statics), "statistics": (OF_TIME, lambda: statistics(False)),
+    "measured": (OF_TIME, lambda: statistics(True)), "decode": (None, decoding), "waves": (None, waves),
 }  # fmt: skip
 
 
-def main() -> None:
-    for name in sys.argv[1:] or TABLES:
-        page, lines = TABLES[name]
-        write_text(page, put(page.read_text(), name, lines()))
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"some of {', '.join(TABLES)}; all of them by default")
+    parser.add_argument("--write", action="store_true")
+    given, missed = parser.parse_args(), 0
+    for name in given.tables or TABLES:
+        page, find = TABLES[name]
+        lines, limits, text = find()
+        for limit in limits:
+            print(limit, file=sys.stderr)
+            missed += not limit.holds
+        if not (given.write and page):
+            print(name, *lines, "", sep="\n")
+            continue
+        write_text(page, put(page.read_text(), name, lines))
+        if text:
+            write_text(ROOT / f"docs/results/gpu-{name}.json", text)
+    return missed > 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
