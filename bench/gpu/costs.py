@@ -13,8 +13,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from bench.gpu import static
-from bench.gpu.bar import Bar, of_each
-from bench.gpu.measured import Measured
+from bench.gpu.bar import Bar, Measured, of_each
 from bench.gpu.static import LSE
 from isentrope._core.library import BITS
 from isentrope.gpu import plan, tile_table

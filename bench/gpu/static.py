@@ -16,7 +16,7 @@ import triton
 from triton.compiler import ASTSource
 
 from bench.gpu import peers
-from bench.gpu.measured import Measured
+from bench.gpu.bar import Measured
 from isentrope._core.library import BITS
 from isentrope.gpu import plan, tile_table
 from src.gpu.compiling import TARGETS, Compiled, Loop, compiled, launches, of_cubin
