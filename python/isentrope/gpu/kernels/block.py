@@ -276,4 +276,4 @@ def nonfinite_numbers(
 ):  # fmt: skip
     """Returns, for each row and column, the number of NaN and Inf among the keys or values of a span that the row sees."""
     acc = zeros(SHAPE.ROWS, SHAPE.COLUMNS if VALUES else SHAPE.DIM)
-    return visit(span, sees_keys, (block.view,), count_nonfinite, acc, (block, cache, t_cache, VALUES, MOVES, PAGE), SHAPE, None, True)
+    return visit(span, sees_keys, (block,), count_nonfinite, acc, (cache, t_cache, VALUES, MOVES, PAGE), SHAPE, None, True)

@@ -130,7 +130,7 @@ def visit_all_keys(
     else:
         found = (empty_state(-FUSED_RANGE, SHAPE), support, acc)
         state, support, acc = visit(
-            span, sees_keys, (block.view,), process_key_tile, found, (block, cache, cap, span, WANTED, PAGE, REPAIR, CHECKED),
+            span, sees_keys, (block,), process_key_tile, found, (cache, cap, span, WANTED, PAGE, REPAIR, CHECKED),
             SHAPE, STAGES, False,
         )  # fmt: skip
         if SHAPE.OWN_LAST:
@@ -139,7 +139,7 @@ def visit_all_keys(
         visited = span
     found = (state, support, acc)
     state, support, acc = visit(
-        visited, sees_keys, (block.view,), process_key_tile, found, (block, cache, cap, span, WANTED, PAGE, REPAIR, CHECKED),
+        visited, sees_keys, (block,), process_key_tile, found, (cache, cap, span, WANTED, PAGE, REPAIR, CHECKED),
         SHAPE, STAGES, True,
     )  # fmt: skip
     return of_rows(state), support, acc, span

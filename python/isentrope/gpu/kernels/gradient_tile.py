@@ -183,9 +183,9 @@ def visit_heads(
     span, kv_head, group, memory, first_key, process: tl.constexpr, found, given, SHAPE: tl.constexpr, STAGES: tl.constexpr,
     MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Visits the query blocks of all heads that read a tile of keys: process(tile, found, head, *given, SHAPE, MASKED)."""
+    """Visits the query blocks of all heads that read a tile of keys: process(tile, found, memory, head, first_key, *given, ...)."""
     for head in range(kv_head * group, (kv_head + 1) * group):
-        found = visit(span, block_sees, (memory, head, first_key), process, found, (head,) + given, SHAPE, STAGES, MASKED)
+        found = visit(span, block_sees, (memory, head, first_key), process, found, given, SHAPE, STAGES, MASKED)
     return found
 
 

@@ -20,7 +20,7 @@ from isentrope.gpu.kernels.tile import (
 
 @triton.jit
 def process_query_block(
-    tile, found, head, shrink, k_tile, v_tile, key, first_key, inside, memory, cap,
+    tile, found, memory, head, first_key, shrink, k_tile, v_tile, key, inside, cap,
     GIVEN: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REPAIR: tl.constexpr, CHECKED: tl.constexpr,
     SHAPE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
@@ -51,7 +51,7 @@ def process_query_block(
 
 @triton.jit
 def count_nonfinite(
-    tile, found, head, key, inside, memory, directions, GIVEN: tl.constexpr, MOVED: tl.constexpr, MOVES: tl.constexpr,
+    tile, found, memory, head, first_key, key, inside, directions, GIVEN: tl.constexpr, MOVED: tl.constexpr, MOVES: tl.constexpr,
     SHAPE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Adds the numbers of NaN and Inf in queries, if MOVED in their tangents, and in upstream gradients of rows that see a key."""
@@ -64,6 +64,18 @@ def count_nonfinite(
         tangents = load_row_tangents(directions, block, head, first, memory.queries, SHAPE, MOVES, False, MASKED)
         acc_k = propagate_nonfinite(seen, tangents.q, acc_k, SHAPE)
     return acc_k, propagate_nonfinite(seen, block.upstream, acc_v, SHAPE)
+
+
+@triton.jit
+def nonfinite_queries(
+    span, kv_head, group, memory, first_key, key, inside, directions,
+    SHAPE: tl.constexpr, GIVEN: tl.constexpr, MOVED: tl.constexpr, MOVES: tl.constexpr,
+):  # fmt: skip
+    """Returns the numbers of `count_nonfinite` of all query heads that read a tile of keys."""
+    found = (zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS))
+    return visit_heads(
+        span, kv_head, group, memory, first_key, count_nonfinite, found, (key, inside, directions, GIVEN, MOVED, MOVES), SHAPE, None, True
+    )  # fmt: skip
 
 
 @triton.jit
@@ -158,7 +170,7 @@ def key_gradient_kernel(
                 span = load_span(spans, its_span, SHAPE.MASKED)
             found = visit_heads(
                 span, kv_head, group, memory, first_key, process_query_block, found,
-                (shrink, k_tile, v_tile, key, first_key, inside, memory, cap, GIVEN, DK, DV, REPAIR, CHECKED),
+                (shrink, k_tile, v_tile, key, inside, cap, GIVEN, DK, DV, REPAIR, CHECKED),
                 SHAPE, SHAPE.STAGES, masked == 1,
             )  # fmt: skip
     acc_k, acc_v = found
@@ -168,9 +180,7 @@ def key_gradient_kernel(
     to_dk, to_dv = Strides(stride_rb, stride_rh, stride_rn, stride_rd), Strides(stride_wb, stride_wh, stride_wn, stride_wd)
     store_both(store_rows, acc_k, acc_v, dk, to_dk, dim, dv, to_dv, value_dim, batch, kv_head, wide, inside, SHAPE, DK, DV)
     if REPAIR:
-        found = (zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS))
-        acc_k, acc_v = visit_heads(
-            span, kv_head, group, memory, first_key, count_nonfinite, found, (key, inside, memory, memory, GIVEN, False, False),
-            SHAPE, None, True,
+        acc_k, acc_v = nonfinite_queries(
+            span, kv_head, group, memory, first_key, key, inside, memory, SHAPE, GIVEN, False, False
         )  # fmt: skip
         store_both(store_inf, acc_k, acc_v, dk, to_dk, dim, dv, to_dv, value_dim, batch, kv_head, wide, inside, SHAPE, DK, DV)

@@ -62,7 +62,7 @@ def largest_key_kernel(
     found = (full(SHAPE.ROWS, float("-inf"), tl.float32), full(SHAPE.ROWS, -1, tl.int32))
     stop = tl.max(tl.where(rows, view.end, 0), 0)
     span = all_masked(span_of_keys(view, view.end, SHAPE.KEYS))
-    most, largest = visit(span, sees_keys, (view,), process_key_tile, found, (block, k_rows, stop, cap), SHAPE, None, True)
+    most, largest = visit(span, sees_keys, (block,), process_key_tile, found, (k_rows, stop, cap), SHAPE, None, True)
     plane = lanes.to(tl.int64) * queries
     row = lane.to(tl.int64) * queries + query
     if IS_PART:

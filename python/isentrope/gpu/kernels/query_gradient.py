@@ -104,8 +104,8 @@ def query_gradient_kernel(
     CHECKED: tl.constexpr = wrong is not None and not REPAIR
     found = (zeros(SHAPE.ROWS, SHAPE.DIM), full(SHAPE.ROWS, 0.0, tl.float32))
     acc, acc_lambda = visit_all(
-        span, sees_keys, (view,), process_key_tile, found,
-        (block, unit, cache, cap, d_bias + row * keys, GIVEN, D_BIAS, D_LAMBDA, REPAIR, CHECKED), SHAPE,
+        span, sees_keys, (block,), process_key_tile, found,
+        (unit, cache, cap, d_bias + row * keys, GIVEN, D_BIAS, D_LAMBDA, REPAIR, CHECKED), SHAPE,
     )  # fmt: skip
     if CHECKED:
         flag(wrong, nonfinite_flag(acc))

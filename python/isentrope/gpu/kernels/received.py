@@ -13,7 +13,7 @@ from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, dot, full, load_rows,
 
 @triton.jit
 def receive_from(
-    tile, sums, head, k_tile, key, first_key, inside, memory, cap, GIVEN: tl.constexpr, SHAPE: tl.constexpr, MASKED: tl.constexpr
+    tile, sums, memory, head, first_key, k_tile, key, inside, cap, GIVEN: tl.constexpr, SHAPE: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
     """Adds what the rows of one query block give to a tile of keys. Rows of weight 0 give nothing, even if NaN."""
     block = load_query_block(memory, head, tile * SHAPE.ROWS, SHAPE, GIVEN, MASKED)
@@ -67,7 +67,7 @@ def received_kernel(
     span = load_span(spans, (batch % span_batches) * tl.cdiv(keys, SHAPE.KEYS) + tile, SHAPE.MASKED)
     sums = visit_all(
         span, block_sees, (memory, head, first_key), receive_from, full(SHAPE.KEYS, 0.0, tl.float32),
-        (head, k_tile, key, first_key, inside, memory, cap, GIVEN), SHAPE,
+        (k_tile, key, inside, cap, GIVEN), SHAPE,
     )  # fmt: skip
     if k_tile.dtype == tl.float16:
         sums = sums / F16_FACTOR

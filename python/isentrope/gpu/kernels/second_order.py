@@ -8,7 +8,7 @@ import triton.language as tl
 from isentrope.gpu.kernels.block import Strides, cache_of_block, keys_of, load_k, load_v, nonfinite_numbers, visible_span
 from isentrope.gpu.kernels.gradient_rows import base_of, load_floats, load_upstream, statistic
 from isentrope.gpu.kernels.gradient_tile import load_query_block, memory_of, tile_weights, visit_heads
-from isentrope.gpu.kernels.key_gradient import count_nonfinite, load_of_head, store_both
+from isentrope.gpu.kernels.key_gradient import load_of_head, nonfinite_queries, store_both
 from isentrope.gpu.kernels.softmax import LN2
 from isentrope.gpu.kernels.span import load_span, program, program_from_the_end, sees_keys, visit_all
 from isentrope.gpu.kernels.tangent_tile import directions_of, dot_in_range, load_row_tangents, score_tangents, second_order
@@ -137,8 +137,8 @@ def second_order_query_kernel(
     t_cache = cache_of_block(t_k, to_k, dim, t_k, t_v, to_v, value_dim, t_v, t_k, batch, kv_head, view, span.last, SHAPE, 0)
     found = (zeros(SHAPE.ROWS, SHAPE.DIM), full(SHAPE.ROWS, 0.0, tl.float32))
     acc, acc_lambda = visit_all(
-        span, sees_keys, (view,), process_key_tile, found,
-        (block, tangents, cache, t_cache, cap, d_bias + row * keys, GIVEN, MOVES, D_BIAS, REPAIR), SHAPE,
+        span, sees_keys, (block,), process_key_tile, found,
+        (tangents, cache, t_cache, cap, d_bias + row * keys, GIVEN, MOVES, D_BIAS, REPAIR), SHAPE,
     )  # fmt: skip
     if wrong is not None and not REPAIR:
         flag(wrong, nonfinite_flag(acc))
@@ -155,7 +155,7 @@ def second_order_query_kernel(
 
 @triton.jit
 def process_query_block(
-    tile, found, head, k_tile, v_tile, t_k, t_v, key, first_key, inside, memory, directions, cap,
+    tile, found, memory, head, first_key, k_tile, v_tile, t_k, t_v, key, inside, directions, cap,
     GIVEN: tl.constexpr, MOVES: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REPAIR: tl.constexpr,
     SHAPE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
@@ -237,7 +237,7 @@ def second_order_key_kernel(
         if masked == 1 or not SHAPE.MASKED:
             found = visit_heads(
                 span, kv_head, group, memory, first_key, process_query_block, found,
-                (k_tile, v_tile, t_k_tile, t_v_tile, key, first_key, inside, memory, directions, cap, GIVEN, MOVES, DK, DV, REPAIR),
+                (k_tile, v_tile, t_k_tile, t_v_tile, key, inside, directions, cap, GIVEN, MOVES, DK, DV, REPAIR),
                 SHAPE, SHAPE.STAGES, masked == 1,
             )  # fmt: skip
     acc_k, acc_v = found
@@ -249,9 +249,7 @@ def second_order_key_kernel(
     to_dk, to_dv = Strides(stride_rb, stride_rh, stride_rn, stride_rd), Strides(stride_wb, stride_wh, stride_wn, stride_wd)
     store_both(store_rows, acc_k, acc_v, dk, to_dk, dim, dv, to_dv, value_dim, batch, kv_head, wide, inside, SHAPE, DK, DV)
     if REPAIR:
-        found = (zeros(SHAPE.KEYS, SHAPE.DIM), zeros(SHAPE.KEYS, SHAPE.COLUMNS))
-        acc_k, acc_v = visit_heads(
-            span, kv_head, group, memory, first_key, count_nonfinite, found, (key, inside, memory, directions, GIVEN, MOVES.Q, MOVES),
-            SHAPE, None, True,
+        acc_k, acc_v = nonfinite_queries(
+            span, kv_head, group, memory, first_key, key, inside, directions, SHAPE, GIVEN, MOVES.Q, MOVES
         )  # fmt: skip
         store_both(store_inf, acc_k, acc_v, dk, to_dk, dim, dv, to_dv, value_dim, batch, kv_head, wide, inside, SHAPE, DK, DV)

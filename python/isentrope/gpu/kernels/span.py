@@ -118,8 +118,9 @@ def some_sees(rows, begin, end, first_key, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def sees_keys(tile, view, SHAPE: tl.constexpr):
+def sees_keys(tile, block, SHAPE: tl.constexpr):
     """Returns whether some row of a query block sees a key of a tile of keys."""
+    view = block.view
     return some_sees(view.rows, view.begin, view.end, tile * SHAPE.KEYS, SHAPE)
 
 
@@ -158,12 +159,12 @@ def tile_at(step, span, MASKED: tl.constexpr):
 def visit(
     span, sees: tl.constexpr, where, process: tl.constexpr, found, given, SHAPE: tl.constexpr, STAGES: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
-    """Visits the tiles of a span that hide nothing or, with MASKED, the others. Returns `found` as process(tile, found, *given,
-    SHAPE, MASKED) leaves it, tile after tile. Skips those without sees(tile, *where, SHAPE), which only a wide dilation makes."""
+    """Visits the tiles of a span that hide nothing or, with MASKED, the others. Returns `found` as process(tile, found,
+    *where, *given, SHAPE, MASKED) leaves it, tile after tile. Skips those without sees(tile, *where, SHAPE), which only a wide dilation makes."""
     for step in tl.range(0, count_of(span, MASKED), num_stages=STAGES):
         tile = tile_at(step, span, MASKED)
         if SHAPE.DILATION <= SHAPE.KEYS or sees(tile, *where, SHAPE):
-            found = process(tile, found, *given, SHAPE, MASKED)
+            found = process(tile, found, *where, *given, SHAPE, MASKED)
     return found
 
 

@@ -173,7 +173,7 @@ def tangent_kernel(
     none = full(SHAPE.ROWS, 0.0, tl.float32)
     found = (zeros(SHAPE.ROWS, SHAPE.COLUMNS), Sums(none, none, none, none, none, none))
     acc, sums = visit_all(
-        span, sees_keys, (view,), process_key_tile, found, (block, tangents, results, cache, t_cache, cap, GIVEN, MOVES, REPAIR), SHAPE
+        span, sees_keys, (block,), process_key_tile, found, (tangents, results, cache, t_cache, cap, GIVEN, MOVES, REPAIR), SHAPE
     )  # fmt: skip
     if wrong is not None and not REPAIR:
         flag(wrong, nonfinite_flag(acc))
