@@ -21,29 +21,13 @@
 namespace isentrope::stable {
 namespace {
 
-void run_forward(const CallArguments& call, const AttentionInput& in, std::int64_t wanted,
-                 StableIValue* stack) {
+Results run_forward(const CallArguments& call, const AttentionInput& in, std::int64_t wanted) {
+  if (is_float64(call.q)) return forward_in_float64(call, in, wanted);
   const AttentionOptions options = call.options();
   Results results =
       allocate_for(in, options, [&] { return Results(call.q, call.v.size(3), wanted); });
   attention_forward(in, options, results.views());
-  results.put(stack);
-}
-
-// Same, with the weights that keys receive as the fourth result.
-void run_received(const CallArguments& call, const AttentionInput& in, std::int64_t wanted,
-                  StableIValue* stack) {
-  const AttentionOptions options = call.options();
-  const std::array shape{in.sequences(), in.q.extents[1], in.keys()};
-  auto [results, received] = allocate_for(in, options, [&] {
-    return std::pair(Results(call.q, call.v.size(3), wanted),
-                     TorchTensor(shape, dtype_of_numbers<float>()));
-  });
-  AttentionOutput views = results.views();
-  views.received = contiguous_view(static_cast<float*>(received.write()), shape);
-  attention_forward(in, options, views);
-  results.put(stack);
-  stack[3] = to_value(std::move(received));
+  return results;
 }
 
 std::string_view name_of(Merge merge) {
@@ -62,9 +46,10 @@ std::string_view name_of(Merge merge) {
   return "";
 }
 
-}  // namespace
-
-void statistics(StableIValue* stack, std::uint64_t, std::uint64_t) {
+// Returns the list of statistics, in the order of the bits of `wanted`; the last one counts.
+// [{"name": ..., "differentiable": ..., "needs": [...], "sums": whether it needs sums besides the
+// weights', "merge": name in the enumeration Merge}, ...].
+std::string statistics() {
   nlohmann::ordered_json list;
   for_each_statistic([&](const Statistic& statistic) {
     nlohmann::json needs = nlohmann::json::array();
@@ -77,27 +62,22 @@ void statistics(StableIValue* stack, std::uint64_t, std::uint64_t) {
                     {"sums", statistic.sums != kOnlyS0},
                     {"merge", name_of(statistic.merge)}});
   });
-  stack[0] = to_value(list.dump());
+  return list.dump();
 }
 
-void attention(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const std::int64_t wanted = from.integer();
-  if (is_float64(call.q)) return attention_in_float64(call, wanted, stack);
-  run_forward(call, call.input(), wanted, stack);
+Results attention(const CallArguments& call, std::int64_t wanted) {
+  return run_forward(call, shapes_of(call), wanted);
 }
 
-void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const std::int64_t wanted = from.integer();
-  const TorchTensor output = from.tensor(), shared = from.tensor();
-  const TorchTensor d_output = from.optional_tensor(), d_shared = from.optional_tensor();
-  const std::array<bool, 3> wants{from.integer() != 0, from.integer() != 0, from.integer() != 0};
-  const bool in_float32 = from.integer() != 0;
+GradientResults attention_backward(const CallArguments& call, std::int64_t wanted,
+                                   const TorchTensor& output, const TorchTensor& shared,
+                                   const OptionalTensor& d_output, const OptionalTensor& d_shared,
+                                   const std::array<bool, 3>& wants, bool in_float32) {
   if (is_float64(call.q)) {
-    return attention_backward_in_float64(call, wanted, d_output, d_shared, wants, stack);
+    const AttentionOptions options = validated_options("attention_backward", call);
+    return results_of(reference::attention_backward(call.input_in_float64(), options,
+                                                    upstream_of(call, wanted, d_output, d_shared)),
+                      call, wants);
   }
   const AttentionInput in = call.input();
   GradientResults results(call, wants, in_float32);
@@ -109,41 +89,38 @@ void attention_backward(StableIValue* stack, std::uint64_t, std::uint64_t) {
        .d_output = number_view("d_output", d_output),
        .d_statistics = differentiable(statistic_views("d_statistics", d_shared, wanted, rows))},
       results.views());
-  results.put(stack);
+  return results;
 }
 
-void decode(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  Sequences sequences(from);
-  const std::int64_t wanted = from.integer();
-  const AttentionInput in = over_cache(call, {}, {}, sequences);
-  if (is_float64(call.q)) return decode_in_float64(call, in, wanted, stack);
-  run_forward(call, in, wanted, stack);
+Results decode(const CallArguments& call, Sequences& sequences, std::int64_t wanted) {
+  return run_forward(call, over_cache(call, {}, {}, sequences), wanted);
 }
 
-void decode_codes(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const TorchTensor k_scale = from.tensor(), v_scale = from.tensor();
-  Sequences sequences(from);
-  const std::int64_t wanted = from.integer();
-  run_forward(call, over_cache(call, k_scale, v_scale, sequences), wanted, stack);
+Results decode_codes(const CallArguments& call, const TorchTensor& k_scale,
+                     const TorchTensor& v_scale, Sequences& sequences, std::int64_t wanted) {
+  return run_forward(call, over_cache(call, k_scale, v_scale, sequences), wanted);
 }
 
-void decode_received(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const TorchTensor k_scale = from.optional_tensor(), v_scale = from.optional_tensor();
-  Sequences sequences(from);
-  const std::int64_t wanted = from.integer();
-  run_received(call, over_cache(call, k_scale, v_scale, sequences), wanted, stack);
+// Also returns the weights that keys receive. Not in float64.
+std::array<TorchTensor, 4> decode_received(const CallArguments& call, const OptionalTensor& k_scale,
+                                           const OptionalTensor& v_scale, Sequences& sequences,
+                                           std::int64_t wanted) {
+  const AttentionInput in = over_cache(call, k_scale, v_scale, sequences);
+  const AttentionOptions options = call.options();
+  const std::array shape{in.sequences(), in.q.extents[1], in.keys()};
+  auto [results, received] = allocate_for(in, options, [&] {
+    return std::pair(Results(call.q, call.v.size(3), wanted),
+                     TorchTensor(shape, dtype_of_numbers<float>()));
+  });
+  AttentionOutput views = results.views();
+  views.received = contiguous_view(static_cast<float*>(received.write()), shape);
+  attention_forward(in, options, views);
+  return {std::move(results.output), std::move(results.shared), std::move(results.support),
+          std::move(received)};
 }
 
-void write_cache(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const TorchTensor k = from.tensor(), v = from.tensor();
-  const TorchTensor k_cache = from.tensor(), v_cache = from.tensor(), slots = from.tensor();
+void write_cache(const TorchTensor& k, const TorchTensor& v, const TorchTensor& k_cache,
+                 const TorchTensor& v_cache, const TorchTensor& slots) {
   const auto cache = [](const char* name, const TorchTensor& tensor) {
     const ConstTensor view = number_view(name, tensor);
     return Tensor(tensor.write(), view.type, view.extents, view.strides);
@@ -153,10 +130,7 @@ void write_cache(StableIValue* stack, std::uint64_t, std::uint64_t) {
                          run_on_torch_threads);
 }
 
-void quantize(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const TorchTensor rows = from.tensor();
-  const std::int64_t groups = from.integer();
+std::array<TorchTensor, 2> quantize(const TorchTensor& rows, std::int64_t groups) {
   const ConstTensor numbers = number_view("rows", rows);
   Shape<4> shape = numbers.extents;
   TorchTensor codes(shape, dtype_of_numbers<std::int8_t>());
@@ -164,17 +138,12 @@ void quantize(StableIValue* stack, std::uint64_t, std::uint64_t) {
   shape[3] = groups;
   TorchTensor scales(shape, dtype_of_numbers<float>());
   isentrope::quantize(numbers, to, contiguous_view(static_cast<float*>(scales.write()), shape));
-  stack[0] = to_value(std::move(codes));
-  stack[1] = to_value(std::move(scales));
+  return {std::move(codes), std::move(scales)};
 }
 
-void row_lengths(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
+TorchTensor row_lengths(const CallArguments& call) {
   const AttentionInput in = shapes_of(call);
-  const AttentionOptions options = call.options();
-  validate_input("attention", in, options);
-  validate_tables("attention", in, options);
+  const AttentionOptions options = validated_options("attention", call);
   const auto [batches, heads, queries, dim] = in.q.extents;
   const std::array rows{batches, heads, queries};
   TorchTensor result(rows, aoti_torch_dtype_int64());
@@ -187,20 +156,15 @@ void row_lengths(StableIValue* stack, std::uint64_t, std::uint64_t) {
       }
     }
   }
-  stack[0] = to_value(std::move(result));
+  return result;
 }
 
 // For each batch and each row of `rows` [pieces, 2], queries begin ... end - 1: returns the keys
 // from the first to the last that some of them see, int64 [batch, pieces, 2]. It reads
 // only the shapes of q, k and v.
-void keys_seen(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const TorchTensor rows = from.tensor();
+TorchTensor keys_seen(const CallArguments& call, const TorchTensor& rows) {
   const AttentionInput in = shapes_of(call);
-  const AttentionOptions options = call.options();
-  validate_input("attention", in, options);
-  validate_tables("attention", in, options);
+  const AttentionOptions options = validated_options("attention", call);
   const auto pieces = view_of<std::int64_t, 2>("rows", rows);
   const std::int64_t batches = in.q.extents[0], queries = in.q.extents[2];
   const std::array shape{batches, pieces.extents[0], std::int64_t{2}};
@@ -215,15 +179,13 @@ void keys_seen(StableIValue* stack, std::uint64_t, std::uint64_t) {
       seen(batch, piece, 1) = keys.end;
     }
   }
-  stack[0] = to_value(std::move(result));
+  return result;
 }
 
 // Throws the errors that the operators would throw for CPU tensors. Kernels of other devices pass
 // stand-ins for their tensors. A page table must have enough columns.
-void check_call(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const TorchTensor block_table = from.optional_tensor(), starts = from.optional_tensor();
+void check_call(const CallArguments& call, const OptionalTensor& block_table,
+                const OptionalTensor& starts) {
   AttentionInput in = call.input();
   // They read no f32 q over 16-bit keys.
   Checks("attention").type("k", in.k.type, in.q.type, "q is");
@@ -233,6 +195,32 @@ void check_call(StableIValue* stack, std::uint64_t, std::uint64_t) {
     if (starts) in.pages.cu_seq_q = view_of<std::int64_t, 1>("cu_seq_q", starts);
   }
   validate_input("attention", in, call.options());
+}
+
+}  // namespace
+
+void define_attention(const Library& library) {
+  const std::string call = "(" + call_schema(), paged = Sequences::kSchema;
+  const std::string results = ", int wanted) -> (Tensor output, Tensor statistics, Tensor support";
+  library.on_cpu<attention>("attention" + call + results + ")");
+  library.on_cpu<attention_backward>(
+      "attention_backward" + call + ", int wanted, Tensor output, Tensor statistics" +
+      GradientResults::kArguments + ", bool in_float32" + GradientResults::kResults);
+  library.on_cpu<decode>("decode" + call + paged + results + ")");
+  library.on_cpu<decode_codes>("decode_codes" + call + ", Tensor k_scale, Tensor v_scale" + paged +
+                               results + ")");
+  library.on_cpu<decode_received>("decode_received" + call + ", Tensor? k_scale, Tensor? v_scale" +
+                                  paged + results + ", Tensor received)");
+  library.on_cpu<write_cache>(
+      "write_cache(Tensor k, Tensor v, Tensor(a!) k_cache, Tensor(b!) v_cache, "
+      "Tensor slot_mapping) -> ()");
+  library.on_cpu<quantize>("quantize(Tensor rows, int groups) -> (Tensor codes, Tensor scales)");
+  library.on_cpu<row_lengths>("row_lengths" + call + ") -> Tensor");
+  library.on_cpu<keys_seen>("keys_seen" + call + ", Tensor rows) -> Tensor");
+  library.on_cpu<check_call>("check_call" + call +
+                             ", Tensor? block_table, Tensor? cu_seq_q) -> ()");
+  library.anywhere<call_arguments>("call_arguments() -> str");
+  library.anywhere<statistics>("statistics() -> str");
 }
 
 }  // namespace isentrope::stable

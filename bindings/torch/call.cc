@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "bindings/torch/operators.h"
 #include "bindings/torch/threads.h"
 #include "src/call/arguments.h"
 
@@ -26,13 +25,13 @@ const char* schema_type(float) { return "float"; }
 
 template <typename T, std::size_t Rank>
 TorchTensor take(Arguments& from, const View<T, Rank>&) {
-  return from.optional_tensor();
+  return OptionalTensor(from);
 }
-TorchTensor take(Arguments& from, const ConstTensor&) { return from.optional_tensor(); }
-TorchText take(Arguments& from, const ScaleRule&) { return from.text(); }
+TorchTensor take(Arguments& from, const ConstTensor&) { return OptionalTensor(from); }
+TorchText take(Arguments& from, const ScaleRule&) { return TorchText(from); }
 std::int64_t take(Arguments& from, Causal) { return from.integer(); }
 std::int64_t take(Arguments& from, std::int64_t) { return from.integer(); }
-TorchTensor take(Arguments& from, std::uint64_t) { return from.optional_tensor(); }
+TorchTensor take(Arguments& from, std::uint64_t) { return OptionalTensor(from); }
 double take(Arguments& from, float) { return from.number(); }
 
 template <typename T, std::size_t Rank>
@@ -128,11 +127,7 @@ AttentionInput input_of(const TorchTensor& q, const TorchTensor& k, const TorchT
 }
 
 CallArguments::CallArguments(Arguments& from)
-    : q(from.tensor()),
-      k(from.tensor()),
-      v(from.tensor()),
-      compiled_scale_(from.optional_tensor()),
-      compiled_soft_cap_(from.optional_tensor()) {
+    : q(from), k(from), v(from), compiled_scale_(from), compiled_soft_cap_(from) {
   std::size_t next = 0;
   for_each_argument(types(), [&](std::string_view, const auto& member) {
     values_.at(next++) = take(from, member);
@@ -185,7 +180,7 @@ std::string call_schema() {
   return schema;
 }
 
-void call_arguments(StableIValue* stack, std::uint64_t, std::uint64_t) {
+std::string call_arguments() {
   nlohmann::ordered_json list;
   const auto tell = [&](std::string_view name, nlohmann::json fallback, nlohmann::json axes) {
     list.push_back({{"name", name_in_python(name)},
@@ -199,7 +194,7 @@ void call_arguments(StableIValue* stack, std::uint64_t, std::uint64_t) {
   for_each_argument(options, [&](std::string_view name, const auto& member) {
     tell(name, default_of(member), axes_of(member, name));
   });
-  stack[0] = to_value(list.dump());
+  return list.dump();
 }
 
 const ScaleRule& parsed_rule(std::string_view text) {

@@ -33,7 +33,7 @@ class CallArguments {
   // A fixed array, because reading arguments may not allocate.
   std::array<Value, 32> values_;
   // Tensors that a compiler must not treat as constants: they replace a rule's base and soft_cap.
-  TorchTensor compiled_scale_, compiled_soft_cap_;
+  OptionalTensor compiled_scale_, compiled_soft_cap_;
 };
 
 // Returns views of q, k and v.
@@ -50,6 +50,10 @@ class CallArguments {
 
 // Returns the same arguments as a schema lists them: "Tensor q, ..., float soft_cap".
 [[nodiscard]] std::string call_schema();
+
+// Returns the same arguments besides q, k and v: [{"name": ..., "default": ..., "axes": ["batch",
+// ...], "mask": whether it is a part of the mask}, ...].
+[[nodiscard]] std::string call_arguments();
 
 // Parses a rule. Models use one rule repeatedly, so each thread caches the last one.
 [[nodiscard]] const ScaleRule& parsed_rule(std::string_view text);

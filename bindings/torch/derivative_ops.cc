@@ -42,18 +42,17 @@ TangentResults::TangentResults(const CallArguments& call, std::int64_t wanted) {
   statistics = std::move(results.shared);
 }
 
-void TangentResults::put(StableIValue* stack) {
-  stack[0] = to_value(std::move(output));
-  stack[1] = to_value(std::move(statistics));
-}
+namespace {
 
-void attention_tangent(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const std::int64_t wanted = from.integer();
-  const TorchTensor output = from.tensor(), statistics = from.tensor();
-  const TangentArguments tangents(from);
-  if (is_float64(call.q)) return attention_tangent_in_float64(call, wanted, tangents, stack);
+TangentResults attention_tangent(const CallArguments& call, std::int64_t wanted,
+                                 const TorchTensor& output, const TorchTensor& statistics,
+                                 const TangentArguments& tangents) {
+  if (is_float64(call.q)) {
+    const AttentionOptions options = validated_options("attention_tangent", call);
+    return results_of(
+        reference::attention_tangent(call.input_in_float64(), options, tangents.views_in_float64()),
+        call, wanted);
+  }
   const AttentionInput in = call.input();
   const AttentionOptions options = call.options();
   TangentResults results(call, wanted);
@@ -65,30 +64,34 @@ void attention_tangent(StableIValue* stack, std::uint64_t, std::uint64_t) {
       {.output = output_view(results.output),
        .statistics = differentiable(slices_of<RowStatistics>(
            static_cast<float*>(results.statistics.write()), wanted, rows_of(in)))});
-  results.put(stack);
+  return results;
 }
 
-void attention_second_tangent(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const std::int64_t wanted = from.integer();
-  const TorchTensor output = from.tensor(), statistics = from.tensor();
-  const TangentArguments first(from), second(from);
-  attention_second_tangent_in_float64(call, wanted, first, second, stack);
+TangentResults attention_second_tangent(const CallArguments& call, std::int64_t wanted,
+                                        const TorchTensor& /*output*/,
+                                        const TorchTensor& /*statistics*/,
+                                        const TangentArguments& first,
+                                        const TangentArguments& second) {
+  const AttentionOptions options = validated_options("attention_second_tangent", call);
+  return results_of(
+      reference::attention_second_tangent(call.input_in_float64(), options,
+                                          first.views_in_float64(), second.views_in_float64()),
+      call, wanted);
 }
 
-void attention_second_order(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const std::int64_t wanted = from.integer();
-  const TorchTensor output = from.tensor(), statistics = from.tensor();
-  const TangentArguments tangents(from);
-  const TorchTensor t_output = from.tensor(), t_statistics = from.tensor();
-  const TorchTensor d_output = from.optional_tensor(), d_statistics = from.optional_tensor();
-  const std::array<bool, 3> wants{from.integer() != 0, from.integer() != 0, from.integer() != 0};
+GradientResults attention_second_order(const CallArguments& call, std::int64_t wanted,
+                                       const TorchTensor& output, const TorchTensor& statistics,
+                                       const TangentArguments& tangents,
+                                       const TorchTensor& t_output, const TorchTensor& t_statistics,
+                                       const OptionalTensor& d_output,
+                                       const OptionalTensor& d_statistics,
+                                       const std::array<bool, 3>& wants) {
   if (is_float64(call.q)) {
-    return attention_second_order_in_float64(call, wanted, tangents, d_output, d_statistics, wants,
-                                             stack);
+    const AttentionOptions options = validated_options("attention_second_order", call);
+    return results_of(reference::attention_second_order(
+                          call.input_in_float64(), options, tangents.views_in_float64(),
+                          upstream_of(call, wanted, d_output, d_statistics)),
+                      call, wants);
   }
   const AttentionInput in = call.input();
   const auto views = [&](const char* name, const TorchTensor& tensor) {
@@ -105,7 +108,23 @@ void attention_second_order(StableIValue* stack, std::uint64_t, std::uint64_t) {
        .d_output = number_view("d_output", d_output),
        .d_statistics = differentiable(views("d_statistics", d_statistics))},
       results.views());
-  results.put(stack);
+  return results;
+}
+
+}  // namespace
+
+void define_derivatives(const Library& library) {
+  const std::string arguments = "(" + call_schema() + ", int wanted, Tensor output, " +
+                                "Tensor statistics, Tensor? t_q, Tensor? t_k, Tensor? t_v, " +
+                                "Tensor? t_bias, Tensor? t_lambda, Tensor? t_sinks";
+  const std::string results = ") -> (Tensor t_output, Tensor t_statistics)";
+  library.on_cpu<attention_tangent>("attention_tangent" + arguments + results);
+  library.on_cpu<attention_second_tangent>(
+      "attention_second_tangent" + arguments + ", Tensor? u_q, Tensor? u_k, Tensor? u_v, " +
+      "Tensor? u_bias, Tensor? u_lambda, Tensor? u_sinks" + results);
+  library.on_cpu<attention_second_order>("attention_second_order" + arguments +
+                                         ", Tensor t_output, Tensor t_statistics" +
+                                         GradientResults::kArguments + GradientResults::kResults);
 }
 
 }  // namespace isentrope::stable

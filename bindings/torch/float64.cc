@@ -77,7 +77,8 @@ void must_have_shape(const char* name, const View& view, const decltype(View::ex
     throw Error(std::string("[attention_backward] ") + name + " must have the shape of its result");
 }
 
-// Copies upstream gradients of the output and of the statistics, or of their tangents.
+}  // namespace
+
 reference::GradientInput upstream_of(const CallArguments& call, std::int64_t wanted,
                                      const TorchTensor& d_output, const TorchTensor& d_statistics) {
   const Rows rows{call.q.size(0), call.q.size(1), call.q.size(2)};
@@ -103,8 +104,8 @@ reference::GradientInput upstream_of(const CallArguments& call, std::int64_t wan
   return upstream;
 }
 
-void put(const reference::Gradients& from, const CallArguments& call,
-         const std::array<bool, 3>& wants, StableIValue* stack) {
+GradientResults results_of(const reference::Gradients& from, const CallArguments& call,
+                           const std::array<bool, 3>& wants) {
   GradientResults results(call, wants);
   copy(from.dq, written(results.tensors[0]));
   copy(from.dk, written(results.tensors[1]));
@@ -115,11 +116,11 @@ void put(const reference::Gradients& from, const CallArguments& call,
       std::ranges::copy(*numbers, static_cast<double*>(results.tensors[at].write()));
     ++at;
   }
-  results.put(stack);
+  return results;
 }
 
-void put(const reference::TangentFields& from, const CallArguments& call, std::int64_t wanted,
-         StableIValue* stack) {
+TangentResults results_of(const reference::TangentFields& from, const CallArguments& call,
+                          std::int64_t wanted) {
   TangentResults results(call, wanted);
   copy(from.output, written(results.output));
   const Rows rows{call.q.size(0), call.q.size(1), call.q.size(2)};
@@ -132,15 +133,15 @@ void put(const reference::TangentFields& from, const CallArguments& call, std::i
         }
       },
       slices, from.statistics);
-  results.put(stack);
+  return results;
 }
 
-void validate(const char* function, const CallArguments& call) {
-  validate_input(function, shapes_of(call), call.options());
-  validate_tables(function, shapes_of(call), call.options());
+AttentionOptions validated_options(const char* function, const CallArguments& call) {
+  AttentionOptions options = call.options();
+  validate_input(function, shapes_of(call), options);
+  validate_tables(function, shapes_of(call), options);
+  return options;
 }
-
-}  // namespace
 
 AttentionInput shapes_of(const CallArguments& call) {
   if (!is_float64(call.q)) return call.input();
@@ -148,8 +149,9 @@ AttentionInput shapes_of(const CallArguments& call) {
   return {shape_of(in.q), shape_of(in.k), shape_of(in.v)};
 }
 
-CacheInFloat64::CacheInFloat64(const CallArguments& call, const AttentionInput& in)
+InputInFloat64::InputInFloat64(const CallArguments& call, const AttentionInput& in)
     : input(call.input_in_float64()) {
+  if (!in.pages) return;
   const std::array k_extents{in.sequences(), in.k.extents[1], in.keys(), in.k.extents[3]};
   const std::array v_extents{in.sequences(), in.v.extents[1], in.keys(), in.v.extents[3]};
   k_ = gathered(input.k, in, k_extents);
@@ -158,22 +160,6 @@ CacheInFloat64::CacheInFloat64(const CallArguments& call, const AttentionInput& 
   input.v = contiguous_view<const double, 4>(v_.data(), v_extents);
   input.seqused_k = in.pages.seqused_k;
   input.cu_seq_q = in.pages.cu_seq_q;
-}
-
-void attention_in_float64(const CallArguments& call, std::int64_t wanted, StableIValue* stack) {
-  validate("attention", call);
-  Results results(call.q, call.v.size(3), wanted);
-  copy(reference::attention_forward(call.input_in_float64(), call.options()), results);
-  results.put(stack);
-}
-
-void attention_backward_in_float64(const CallArguments& call, std::int64_t wanted,
-                                   const TorchTensor& d_output, const TorchTensor& d_statistics,
-                                   const std::array<bool, 3>& wants, StableIValue* stack) {
-  validate("attention_backward", call);
-  put(reference::attention_backward(call.input_in_float64(), call.options(),
-                                    upstream_of(call, wanted, d_output, d_statistics)),
-      call, wants, stack);
 }
 
 reference::Input TangentArguments::views_in_float64() const {
@@ -185,42 +171,14 @@ reference::Input TangentArguments::views_in_float64() const {
           .lambda = view_of<double, 3>("tangent of lambda", lambda)};
 }
 
-void attention_tangent_in_float64(const CallArguments& call, std::int64_t wanted,
-                                  const TangentArguments& tangents, StableIValue* stack) {
-  validate("attention_tangent", call);
-  put(reference::attention_tangent(call.input_in_float64(), call.options(),
-                                   tangents.views_in_float64()),
-      call, wanted, stack);
-}
-
-void attention_second_tangent_in_float64(const CallArguments& call, std::int64_t wanted,
-                                         const TangentArguments& first,
-                                         const TangentArguments& second, StableIValue* stack) {
-  validate("attention_second_tangent", call);
-  put(reference::attention_second_tangent(call.input_in_float64(), call.options(),
-                                          first.views_in_float64(), second.views_in_float64()),
-      call, wanted, stack);
-}
-
-void attention_second_order_in_float64(const CallArguments& call, std::int64_t wanted,
-                                       const TangentArguments& tangents,
-                                       const TorchTensor& d_output, const TorchTensor& d_statistics,
-                                       const std::array<bool, 3>& wants, StableIValue* stack) {
-  validate("attention_second_order", call);
-  put(reference::attention_second_order(call.input_in_float64(), call.options(),
-                                        tangents.views_in_float64(),
-                                        upstream_of(call, wanted, d_output, d_statistics)),
-      call, wants, stack);
-}
-
-void decode_in_float64(const CallArguments& call, const AttentionInput& in, std::int64_t wanted,
-                       StableIValue* stack) {
+Results forward_in_float64(const CallArguments& call, const AttentionInput& in,
+                           std::int64_t wanted) {
   const AttentionOptions options = call.options();
   validate_input("attention", in, options);
   validate_tables("attention", in, options);
   Results results(call.q, call.v.size(3), wanted);
-  copy(reference::attention_forward(CacheInFloat64(call, in).input, options), results);
-  results.put(stack);
+  copy(reference::attention_forward(InputInFloat64(call, in).input, options), results);
+  return results;
 }
 
 }  // namespace isentrope::stable

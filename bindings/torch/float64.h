@@ -14,12 +14,12 @@ namespace isentrope::stable {
 // Returns shapes and types of the call, as float32, for validation. Its arrays may not be read.
 [[nodiscard]] AttentionInput shapes_of(const CallArguments& call);
 
-// The sequences of a paged cache, with keys and values gathered from their pages.
-class CacheInFloat64 {
+// A call's input; keys and values of a paged cache are gathered from their pages.
+class InputInFloat64 {
  public:
   // in: shapes of the call, and its sequences.
-  CacheInFloat64(const CallArguments& call, const AttentionInput& in);
-  CacheInFloat64(const CacheInFloat64&) = delete;
+  InputInFloat64(const CallArguments& call, const AttentionInput& in);
+  InputInFloat64(const InputInFloat64&) = delete;
 
   reference::Input input;  // views of this object
 
@@ -27,22 +27,23 @@ class CacheInFloat64 {
   std::vector<double> k_, v_;
 };
 
-// Same as the operators of these names; they read their further arguments from the stack.
-void attention_in_float64(const CallArguments& call, std::int64_t wanted, StableIValue* stack);
-void attention_backward_in_float64(const CallArguments& call, std::int64_t wanted,
-                                   const TorchTensor& d_output, const TorchTensor& d_statistics,
-                                   const std::array<bool, 3>& wants, StableIValue* stack);
-void attention_tangent_in_float64(const CallArguments& call, std::int64_t wanted,
-                                  const TangentArguments& tangents, StableIValue* stack);
-void attention_second_tangent_in_float64(const CallArguments& call, std::int64_t wanted,
-                                         const TangentArguments& first,
-                                         const TangentArguments& second, StableIValue* stack);
-void attention_second_order_in_float64(const CallArguments& call, std::int64_t wanted,
-                                       const TangentArguments& tangents,
-                                       const TorchTensor& d_output, const TorchTensor& d_statistics,
-                                       const std::array<bool, 3>& wants, StableIValue* stack);
-// in: shapes of the call, and its sequences.
-void decode_in_float64(const CallArguments& call, const AttentionInput& in, std::int64_t wanted,
-                       StableIValue* stack);
+// Validates a call without a cache, as `function`, and returns its options.
+[[nodiscard]] AttentionOptions validated_options(const char* function, const CallArguments& call);
+
+// Copies upstream gradients of the output and of the statistics, or of their tangents.
+[[nodiscard]] reference::GradientInput upstream_of(const CallArguments& call, std::int64_t wanted,
+                                                   const TorchTensor& d_output,
+                                                   const TorchTensor& d_statistics);
+
+// Validates and computes a forward pass. in: shapes of the call, and its sequences.
+[[nodiscard]] Results forward_in_float64(const CallArguments& call, const AttentionInput& in,
+                                         std::int64_t wanted);
+
+// Return the reference's results as tensors.
+[[nodiscard]] GradientResults results_of(const reference::Gradients& from,
+                                         const CallArguments& call,
+                                         const std::array<bool, 3>& wants);
+[[nodiscard]] TangentResults results_of(const reference::TangentFields& from,
+                                        const CallArguments& call, std::int64_t wanted);
 
 }  // namespace isentrope::stable

@@ -39,97 +39,80 @@ void received_in_float64(const reference::Input& in, const AttentionOptions& opt
   std::ranges::copy(reference::received(in, options, {std::move(of_rows)}).front(), result.data);
 }
 
-// Puts weights of chosen keys, and derivatives of their logits, on the stack.
-void put_weights_in_float64(const reference::Input& in, const AttentionOptions& options,
-                            const View<const std::int64_t, 4>& keys, StableIValue* stack) {
-  const reference::KeyWeights weights = reference::weights_at(in, options, keys);
-  for (const auto* numbers : {&weights.weights, &weights.by_score, &weights.by_bias}) {
-    TorchTensor result;
-    std::ranges::copy(*numbers, allocate<double>(result, keys.extents).data);
-    *stack++ = to_value(std::move(result));
-  }
-}
-
-void put_weights(const AttentionInput& in, const AttentionOptions& options,
-                 const View<const float, 3>& lse, const View<const std::int64_t, 4>& keys,
-                 StableIValue* stack) {
-  std::array<TorchTensor, 3> results;
-  isentrope::weights_at(
-      in, options, lse, keys,
-      {allocate<float>(results[0], keys.extents), allocate<float>(results[1], keys.extents),
-       allocate<float>(results[2], keys.extents)});
-  for (TorchTensor& result : results) *stack++ = to_value(std::move(result));
-}
-
-}  // namespace
-
-void received(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const TorchTensor lse = from.tensor(), weights = from.optional_tensor();
-  const AttentionInput in = without_values(shapes_of(call));
-  const AttentionOptions options = call.options();
-  validate("received", in, options);
-  const std::array extents{in.q.extents[0], in.q.extents[1], in.k.extents[2]};
-  TorchTensor result;
-  if (is_float64(call.q)) {
-    received_in_float64(call.input_in_float64(), options, view_of<double, 3>("weights", weights),
-                        allocate<double>(result, extents));
-  } else {
-    isentrope::received(in, options,
-                        {view_of<float, 3>("lse", lse), view_of<float, 3>("weights", weights)},
-                        allocate<float>(result, extents));
-  }
-  stack[0] = to_value(std::move(result));
-}
-
-void received_paged(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const TorchTensor lse = from.tensor(), weights = from.optional_tensor(),
-                    k_scale = from.optional_tensor();
-  Sequences sequences(from);
-  const AttentionInput in = without_values(over_cache(call, k_scale, k_scale, sequences));
+TorchTensor received_in(const CallArguments& call, const AttentionInput& cache,
+                        const TorchTensor& lse, const TorchTensor& weights) {
+  const AttentionInput in = without_values(cache);
   const AttentionOptions options = call.options();
   validate("received", in, options);
   const std::array extents{in.sequences(), in.q.extents[1], in.keys()};
   TorchTensor result;
   if (is_float64(call.q)) {
-    received_in_float64(CacheInFloat64(call, in).input, options,
+    received_in_float64(InputInFloat64(call, in).input, options,
                         view_of<double, 3>("weights", weights), allocate<double>(result, extents));
   } else {
     isentrope::received(in, options,
                         {view_of<float, 3>("lse", lse), view_of<float, 3>("weights", weights)},
                         allocate<float>(result, extents));
   }
-  stack[0] = to_value(std::move(result));
+  return result;
 }
 
-void weights_at(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const TorchTensor lse = from.tensor(), chosen = from.tensor();
-  const auto keys = view_of<std::int64_t, 4>("keys", chosen);
-  const AttentionInput in = without_values(shapes_of(call));
-  const AttentionOptions options = call.options();
-  validate("weights_at", in, options);
-  if (is_float64(call.q))
-    return put_weights_in_float64(call.input_in_float64(), options, keys, stack);
-  put_weights(in, options, view_of<float, 3>("lse", lse), keys, stack);
+TorchTensor received(const CallArguments& call, const TorchTensor& lse,
+                     const OptionalTensor& weights) {
+  return received_in(call, shapes_of(call), lse, weights);
 }
 
-void weights_at_paged(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const CallArguments call(from);
-  const TorchTensor lse = from.tensor(), chosen = from.tensor(), k_scale = from.optional_tensor();
-  Sequences sequences(from);
+TorchTensor received_paged(const CallArguments& call, const TorchTensor& lse,
+                           const OptionalTensor& weights, const OptionalTensor& k_scale,
+                           Sequences& sequences) {
+  return received_in(call, over_cache(call, k_scale, k_scale, sequences), lse, weights);
+}
+
+// Returns weights of chosen keys, and derivatives of their logits.
+std::array<TorchTensor, 3> weights_in(const CallArguments& call, const AttentionInput& cache,
+                                      const TorchTensor& lse, const TorchTensor& chosen) {
   const auto keys = view_of<std::int64_t, 4>("keys", chosen);
-  const AttentionInput in = without_values(over_cache(call, k_scale, k_scale, sequences));
+  const AttentionInput in = without_values(cache);
   const AttentionOptions options = call.options();
   validate("weights_at", in, options);
-  if (is_float64(call.q))
-    return put_weights_in_float64(CacheInFloat64(call, in).input, options, keys, stack);
-  put_weights(in, options, view_of<float, 3>("lse", lse), keys, stack);
+  std::array<TorchTensor, 3> results;
+  if (is_float64(call.q)) {
+    const reference::KeyWeights weights =
+        reference::weights_at(InputInFloat64(call, in).input, options, keys);
+    auto result = results.begin();
+    for (const auto* numbers : {&weights.weights, &weights.by_score, &weights.by_bias})
+      std::ranges::copy(*numbers, allocate<double>(*result++, keys.extents).data);
+  } else {
+    isentrope::weights_at(
+        in, options, view_of<float, 3>("lse", lse), keys,
+        {allocate<float>(results[0], keys.extents), allocate<float>(results[1], keys.extents),
+         allocate<float>(results[2], keys.extents)});
+  }
+  return results;
+}
+
+std::array<TorchTensor, 3> weights_at(const CallArguments& call, const TorchTensor& lse,
+                                      const TorchTensor& keys) {
+  return weights_in(call, shapes_of(call), lse, keys);
+}
+
+std::array<TorchTensor, 3> weights_at_paged(const CallArguments& call, const TorchTensor& lse,
+                                            const TorchTensor& keys, const OptionalTensor& k_scale,
+                                            Sequences& sequences) {
+  return weights_in(call, over_cache(call, k_scale, k_scale, sequences), lse, keys);
+}
+
+}  // namespace
+
+void define_key_statistics(const Library& library) {
+  const std::string call = "(" + call_schema() + ", Tensor lse, ", paged = Sequences::kSchema;
+  library.on_cpu<received>("received" + call + "Tensor? weights) -> Tensor");
+  library.on_cpu<received_paged>("received_paged" + call + "Tensor? weights, Tensor? k_scale" +
+                                 paged + ") -> Tensor");
+  const std::string results = ") -> (Tensor weights, Tensor by_score, Tensor by_bias)";
+  library.on_cpu<weights_at>("weights_at" + call + "Tensor keys" + results);
+  library.on_cpu<weights_at_paged>("weights_at_paged" + call + "Tensor keys, Tensor? k_scale" +
+                                   paged + results);
 }
 
 }  // namespace isentrope::stable

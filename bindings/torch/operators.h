@@ -1,61 +1,84 @@
-// Kernels as torch calls them: arguments on the stack are replaced by results.
+// Operators of the library: a kernel is a function of an operator's arguments that returns its
+// results, and each file of kernels defines its own operators.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
-#include "bindings/torch/shim.h"
+#include "bindings/torch/values.h"
 
 namespace isentrope::stable {
 
-// Operators on tensors; library.cc has their schemas.
-void attention(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void attention_backward(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void attention_tangent(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void attention_second_order(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void attention_second_tangent(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-// Operators on q, k, v, a rule and a causal mask only.
-void attention_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void attention_backward_plain(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void decode(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void decode_codes(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-// Also returns the weights that keys receive. Not in float64.
-void decode_received(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void received(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void weights_at(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void weights_at_paged(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void received_paged(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void write_cache(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void quantize(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void row_lengths(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void keys_seen(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void check_call(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+// Reads the next argument as the type of a kernel's parameter. Types that own several arguments
+// read them in their constructors.
+template <typename T>
+T argument(Arguments& from) {
+  if constexpr (std::is_same_v<T, std::int64_t>) {
+    return from.integer();
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return from.integer() != 0;
+  } else if constexpr (std::is_same_v<T, std::array<bool, 3>>) {
+    return {argument<bool>(from), argument<bool>(from), argument<bool>(from)};
+  } else {
+    return T(from);
+  }
+}
 
-// Returns the operators' common arguments besides q, k and v, in the order of the schema: [{"name":
-// ..., "default": ..., "axes": ["batch", ...], "mask": whether it is a part of the mask}, ...].
-void call_arguments(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+// Calls a kernel after reading all its arguments in order.
+template <typename Result, typename... Parameters, typename... Read>
+Result call_kernel(Result (*kernel)(Parameters...), Arguments& from, Read&... read) {
+  if constexpr (sizeof...(Read) == sizeof...(Parameters)) {
+    return kernel(read...);
+  } else {
+    using Next = std::tuple_element_t<sizeof...(Read), std::tuple<std::decay_t<Parameters>...>>;
+    Next next = argument<Next>(from);
+    return call_kernel(kernel, from, read..., next);
+  }
+}
 
-// Returns the list of statistics, in the order of the bits of `wanted`; the last one counts.
-// [{"name": ..., "differentiable": ..., "needs": [...], "sums": whether it needs sums besides the
-// weights', "merge": name in the enumeration Merge}, ...].
-void statistics(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+// Kernel as torch calls it: the arguments on the stack are replaced by the results.
+template <auto kernel>
+void on_stack(StableIValue* stack, std::uint64_t, std::uint64_t) {
+  Arguments from(stack);
+  if constexpr (std::is_void_v<decltype(call_kernel(kernel, from))>) {
+    call_kernel(kernel, from);
+  } else {
+    put(call_kernel(kernel, from), stack);
+  }
+}
 
-// Returns decisions of a call on a device, by the names of src/call/device_plan.h. given: arguments
-// besides q, k and v that are no defaults, {"name": number}; any number for a tensor.
-void device_plan(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-// Returns the number of shares of keys: src/call/device_plan.h.
-void shares_of(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+// Defines operators by their schemas.
+class Library {
+ public:
+  Library();
 
-// Operators on rules.
-void rule_text(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void rule_to_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void rule_from_json(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void rule_lambda(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void rule_heads(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void rule_of_heads(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void rule_reads_length(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void rule_reads_position(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void rule_table(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void rule_catalogue(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
-void model_scale(StableIValue* stack, std::uint64_t arguments, std::uint64_t results);
+  // For CPU tensors.
+  template <auto kernel>
+  void on_cpu(const std::string& schema) const {
+    define(schema, cpu_, on_stack<kernel>);
+  }
+  // Without tensors, and so without a device to dispatch on.
+  template <auto kernel>
+  void anywhere(const std::string& schema) const {
+    define(schema, any_, on_stack<kernel>);
+  }
+
+ private:
+  using Kernel = void(StableIValue*, std::uint64_t, std::uint64_t);
+  static void define(const std::string& schema, TorchLibraryHandle library, Kernel* kernel);
+
+  TorchLibraryHandle cpu_, any_;
+};
+
+void define_attention(const Library& library);
+void define_derivatives(const Library& library);
+void define_key_statistics(const Library& library);
+void define_plain(const Library& library);
+void define_plans(const Library& library);
+void define_rules(const Library& library);
 
 }  // namespace isentrope::stable

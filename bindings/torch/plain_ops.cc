@@ -2,6 +2,7 @@
 // argument and result of an operator costs torch a tenth to a fifth of a microsecond, which for few
 // rows exceeds the computation.
 
+#include <array>
 #include <bit>
 #include <string>
 #include <type_traits>
@@ -20,11 +21,7 @@ namespace {
 class PlainCall {
  public:
   explicit PlainCall(Arguments& from)
-      : q(from.tensor()),
-        k(from.tensor()),
-        v(from.tensor()),
-        rule_(from.text()),
-        causal_(from.integer()) {}
+      : q(from), k(from), v(from), rule_(from), causal_(from.integer()) {}
 
   [[nodiscard]] AttentionInput input() const { return input_of(q, k, v); }
 
@@ -54,12 +51,7 @@ TorchTensor gradient_of(const TorchTensor& tensor, const ConstTensor& view) {
   return empty_laid_out_as(tensor, view.extents[2], view.extents[3], tensor.dtype());
 }
 
-}  // namespace
-
-void attention_plain(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const PlainCall call(from);
-  const std::int64_t wanted = from.integer();
+std::vector<TorchTensor> attention_plain(const PlainCall& call, std::int64_t wanted) {
   const AttentionInput in = call.input();
   const AttentionOptions& options = call.options();
   const auto [batch, heads, queries, dim] = in.q.extents;
@@ -82,25 +74,33 @@ void attention_plain(StableIValue* stack, std::uint64_t, std::uint64_t) {
       },
       views.statistics);
   attention_forward(in, options, views);
-  stack[0] = to_value(results);
+  return results;
 }
 
-void attention_backward_plain(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const PlainCall call(from);
-  const TorchTensor output = from.tensor(), lse = from.tensor(), d_output = from.tensor();
+std::array<TorchTensor, 3> attention_backward_plain(const PlainCall& call,
+                                                    const TorchTensor& output,
+                                                    const TorchTensor& lse,
+                                                    const TorchTensor& d_output) {
   const AttentionInput in = call.input();
-  TorchTensor dq = gradient_of(call.q, in.q);
-  TorchTensor dk = gradient_of(call.k, in.k);
-  TorchTensor dv = gradient_of(call.v, in.v);
+  std::array results{gradient_of(call.q, in.q), gradient_of(call.k, in.k),
+                     gradient_of(call.v, in.v)};
   AttentionGradientInput gradient{.output = number_view("output", output),
                                   .d_output = number_view("d_output", d_output)};
   gradient.statistics.lse = view_of<float, 3>("lse", lse);
-  isentrope::attention_backward(in, call.options(), gradient,
-                                {output_view(dq), output_view(dk), output_view(dv)});
-  stack[0] = to_value(std::move(dq));
-  stack[1] = to_value(std::move(dk));
-  stack[2] = to_value(std::move(dv));
+  isentrope::attention_backward(
+      in, call.options(), gradient,
+      {output_view(results[0]), output_view(results[1]), output_view(results[2])});
+  return results;
+}
+
+}  // namespace
+
+void define_plain(const Library& library) {
+  const std::string plain = "Tensor q, Tensor k, Tensor v, str rule, int causal";
+  library.on_cpu<attention_plain>("attention.plain(" + plain + ", int wanted) -> Tensor[]");
+  library.on_cpu<attention_backward_plain>("attention_backward.plain(" + plain +
+                                           ", Tensor output, Tensor lse, Tensor d_output)" +
+                                           " -> (Tensor dq, Tensor dk, Tensor dv)");
 }
 
 }  // namespace isentrope::stable

@@ -30,13 +30,10 @@ AttentionOptions options_with(const nlohmann::json& given) {
   return options;
 }
 
-}  // namespace
-
-void device_plan(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const std::int64_t heads = from.integer(), kv_heads = from.integer(), queries = from.integer();
-  const bool paged = from.integer() != 0;
-  const TorchText given = from.text();
+// Returns decisions of a call on a device, by the names of src/call/device_plan.h. given: arguments
+// besides q, k and v that are no defaults, {"name": number}; any number for a tensor.
+std::string device_plan(std::int64_t heads, std::int64_t kv_heads, std::int64_t queries, bool paged,
+                        const TorchText& given) {
   static constexpr std::int32_t kPage = 0;
   AttentionInput in;
   in.q.extents = {1, heads, queries, 1};
@@ -51,14 +48,16 @@ void device_plan(StableIValue* stack, std::uint64_t, std::uint64_t) {
       {"keys_differ", plan.keys_differ}, {"moments_checked", plan.moments_checked},
       {"own_is_last", plan.own_is_last}, {"by_batch", plan.by_batch},
       {"by_head", plan.by_head}};
-  stack[0] = to_value(result.dump());
+  return result.dump();
 }
 
-void shares_of(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const std::int64_t wave = from.integer(), blocks = from.integer();
-  const std::int64_t keys = from.integer(), tile = from.integer();
-  stack[0] = static_cast<StableIValue>(isentrope::shares_of(wave, blocks, keys, tile));
+}  // namespace
+
+void define_plans(const Library& library) {
+  library.anywhere<device_plan>(
+      "device_plan(int heads, int kv_heads, int queries, bool paged, str given) -> str");
+  library.anywhere<isentrope::shares_of>(
+      "shares_of(int wave, int blocks, int keys, int tile) -> int");
 }
 
 }  // namespace isentrope::stable

@@ -38,12 +38,6 @@ AttentionOutput Results::views() const {
   return views;
 }
 
-void Results::put(StableIValue* stack) {
-  stack[0] = to_value(std::move(output));
-  stack[1] = to_value(std::move(shared));
-  stack[2] = to_value(std::move(support));
-}
-
 ConstRowStatistics statistic_views(const char* name, const TorchTensor& tensor, std::int64_t wanted,
                                    const Rows& rows) {
   if (!tensor) return {};
@@ -75,10 +69,6 @@ GradientResults::GradientResults(const CallArguments& call, const std::array<boo
   views_.dq = output_view(tensors[0]);
   views_.dk = output_view(tensors[1]);
   views_.dv = output_view(tensors[2]);
-}
-
-void GradientResults::put(StableIValue* stack) {
-  for (std::size_t at = 0; at < tensors.size(); ++at) stack[at] = to_value(std::move(tensors[at]));
 }
 
 }  // namespace isentrope::stable

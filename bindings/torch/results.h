@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "bindings/torch/call.h"
 #include "bindings/torch/values.h"
@@ -117,7 +118,6 @@ struct Results {
 
   // Returns views for a kernel to write to.
   [[nodiscard]] AttentionOutput views() const;
-  void put(StableIValue* stack);
 
   Rows rows;
   std::int64_t wanted;
@@ -127,16 +127,30 @@ struct Results {
 // Gradients of a call: dq, dk, dv, in the types of q, k and v or in f32, and d_bias, d_lambda and
 // d_sinks if requested, which are float.
 struct GradientResults {
+  // Arguments of operators that return gradients, and the results.
+  static constexpr const char* kArguments =
+      ", Tensor? d_output, Tensor? d_statistics, bool wants_bias, bool wants_lambda, "
+      "bool wants_sinks";
+  static constexpr const char* kResults =
+      ") -> (Tensor dq, Tensor dk, Tensor dv, Tensor d_bias, Tensor d_lambda, Tensor d_sinks)";
+
   GradientResults(const CallArguments& call, const std::array<bool, 3>& wants,
                   bool in_float32 = false);
 
   [[nodiscard]] AttentionGradients views() const { return views_; }
-  void put(StableIValue* stack);
 
   std::array<TorchTensor, 6> tensors;
 
  private:
   AttentionGradients views_;
 };
+
+inline void put(Results results, StableIValue* stack) {
+  put(std::array{std::move(results.output), std::move(results.shared), std::move(results.support)},
+      stack);
+}
+inline void put(GradientResults results, StableIValue* stack) {
+  put(std::move(results.tensors), stack);
+}
 
 }  // namespace isentrope::stable

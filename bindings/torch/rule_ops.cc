@@ -11,94 +11,93 @@
 #include "src/rules/numbers.h"
 
 namespace isentrope::stable {
+namespace {
 
-void rule_text(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  const TorchText text = Arguments(stack).text();
-  stack[0] = to_value(parsed_rule(text.view()).text());
+// A rule, from its text.
+class Rule {
+ public:
+  explicit Rule(Arguments& from) : text_(from) {}
+  const ScaleRule& operator*() const { return parsed_rule(text_.view()); }
+  const ScaleRule* operator->() const { return &**this; }
+
+ private:
+  TorchText text_;
+};
+
+std::string rule_text(const Rule& rule) { return rule->text(); }
+std::string rule_to_json(const Rule& rule) { return to_json(*rule); }
+std::string rule_from_json(const TorchText& json) {
+  return scale_rule_from_json(json.view()).text();
 }
 
-void rule_to_json(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  const TorchText text = Arguments(stack).text();
-  stack[0] = to_value(to_json(parsed_rule(text.view())));
-}
-
-void rule_from_json(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  const TorchText json = Arguments(stack).text();
-  stack[0] = to_value(scale_rule_from_json(json.view()).text());
-}
-
-void rule_lambda(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const TorchText text = from.text();
-  const std::int64_t keys = from.integer(), dim = from.integer(), head = from.integer();
+double rule_lambda(const Rule& rule, std::int64_t keys, std::int64_t dim, std::int64_t head) {
   if (keys < 0) throw Error("[lambda_] n must not be negative; got " + std::to_string(keys));
-  stack[0] =
-      to_value(parsed_rule(text.view())
-                   .lambda({.visible = keys, .position = keys - 1, .total = keys}, dim, head));
+  return rule->lambda({.visible = keys, .position = keys - 1, .total = keys}, dim, head);
 }
 
-void rule_heads(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  stack[0] = static_cast<StableIValue>(parsed_rule(Arguments(stack).text().view()).heads());
+std::int64_t rule_heads(const Rule& rule) { return rule->heads(); }
+
+std::string rule_of_heads(const Rule& rule, std::int64_t first, std::int64_t count) {
+  return rule->of_heads(first, count).text();
 }
 
-void rule_of_heads(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const TorchText text = from.text();
-  const std::int64_t first = from.integer(), count = from.integer();
-  stack[0] = to_value(parsed_rule(text.view()).of_heads(first, count).text());
+bool rule_reads_position(const Rule& rule) {
+  return rule->reads(LengthSource::position) || rule->reads(LengthSource::total);
 }
 
 // Returns whether rows of different lengths may have different scales.
-void rule_reads_length(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  const TorchText text = Arguments(stack).text();
-  const ScaleRule& rule = parsed_rule(text.view());
-  stack[0] = static_cast<StableIValue>(rule.reads(LengthSource::visible) ||
-                                       rule.reads(LengthSource::position) ||
-                                       rule.reads(LengthSource::total));
-}
-
-void rule_reads_position(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  const TorchText text = Arguments(stack).text();
-  const ScaleRule& rule = parsed_rule(text.view());
-  stack[0] = static_cast<StableIValue>(rule.reads(LengthSource::position) ||
-                                       rule.reads(LengthSource::total));
+bool rule_reads_length(const Rule& rule) {
+  return rule->reads(LengthSource::visible) || rule_reads_position(rule);
 }
 
 // Returns the tables of a rule for kernels on a device: float64 [3, heads, count], as in
 // src/rules/numbers.h. source: 0 visible, 1 position, 2 total.
-void rule_table(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  Arguments from(stack);
-  const TorchText text = from.text();
-  const auto source = static_cast<LengthSource>(from.integer());
-  const std::int64_t dim = from.integer(), first = from.integer(), count = from.integer();
-  const bool capped = from.integer() != 0;
+TorchTensor rule_table(const Rule& rule, std::int64_t source, std::int64_t dim, std::int64_t first,
+                       std::int64_t count, bool capped) {
   const RuleNumbers numbers =
-      rule_numbers(parsed_rule(text.view()), source, dim, first, count, capped);
+      rule_numbers(*rule, static_cast<LengthSource>(source), dim, first, count, capped);
   TorchTensor table(std::array{std::int64_t{3}, numbers.heads, numbers.count},
                     aoti_torch_dtype_float64());
   std::ranges::copy(numbers.factors, static_cast<double*>(table.write()));
-  stack[0] = to_value(std::move(table));
+  return table;
 }
 
 // Returns {"name": ["parameter", ...], ...}, against which a front end checks its constructors.
-void rule_catalogue(StableIValue* stack, std::uint64_t, std::uint64_t) {
+std::string rule_catalogue() {
   nlohmann::ordered_json catalogue;
   for (const RuleInfo& rule : isentrope::rule_catalogue()) {
     auto& parameters = catalogue[std::string(rule.name)] = nlohmann::ordered_json::array();
     for (const RuleParameter& parameter : rule.parameters) parameters.push_back(parameter.name);
   }
-  stack[0] = to_value(catalogue.dump());
+  return catalogue.dump();
 }
 
-void model_scale(StableIValue* stack, std::uint64_t, std::uint64_t) {
-  const ModelScale scale = scale_of_config(Arguments(stack).text().view());
+std::string model_scale(const TorchText& config) {
+  const ModelScale scale = scale_of_config(config.view());
   const nlohmann::ordered_json result{
       {"known", scale.known},       {"model_type", scale.model_type},
       {"rule", scale.rule.text()},  {"elsewhere", scale.elsewhere.text()},
       {"layers", scale.layers},     {"dim", scale.dim},
       {"soft_cap", scale.soft_cap}, {"keys", scale.keys},
       {"notes", scale.notes}};
-  stack[0] = to_value(result.dump());
+  return result.dump();
+}
+
+}  // namespace
+
+void define_rules(const Library& library) {
+  library.anywhere<rule_text>("rule_text(str rule) -> str");
+  library.anywhere<rule_to_json>("rule_to_json(str rule) -> str");
+  library.anywhere<rule_from_json>("rule_from_json(str json) -> str");
+  library.anywhere<rule_lambda>("rule_lambda(str rule, int n, int d, int head) -> float");
+  library.anywhere<rule_heads>("rule_heads(str rule) -> int");
+  library.anywhere<rule_of_heads>("rule_of_heads(str rule, int first, int count) -> str");
+  library.anywhere<rule_reads_length>("rule_reads_length(str rule) -> bool");
+  library.anywhere<rule_reads_position>("rule_reads_position(str rule) -> bool");
+  library.anywhere<rule_table>(
+      "rule_table(str rule, int source, int d, int first, int count, bool capped) -> Tensor");
+  library.anywhere<rule_catalogue>("rule_catalogue() -> str");
+  library.anywhere<model_scale>("model_scale(str config_json) -> str");
 }
 
 }  // namespace isentrope::stable

@@ -13,9 +13,8 @@ namespace isentrope::stable {
 
 class Sequences {
  public:
-  // Reads block_table, seqused_k and cu_seq_q.
-  explicit Sequences(Arguments& from)
-      : block_table_(from.tensor()), keys_(from.tensor()), starts_(from.optional_tensor()) {}
+  static constexpr const char* kSchema = ", Tensor block_table, Tensor seqused_k, Tensor? cu_seq_q";
+  explicit Sequences(Arguments& from) : block_table_(from), keys_(from), starts_(from) {}
 
   // Sets views of this object. Keys are counted up to what the table has pages for. Throws Error
   // for page numbers that int32 does not hold, and for lists of other lengths.
@@ -23,7 +22,8 @@ class Sequences {
 
  private:
   TorchTensor block_table_;
-  const TorchTensor keys_, starts_;
+  const TorchTensor keys_;
+  const OptionalTensor starts_;
 };
 
 // Returns the input over a cache, of 8-bit codes if these have scales.

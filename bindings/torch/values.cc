@@ -60,31 +60,6 @@ std::array<std::int64_t, Rank> first(std::span<const std::int64_t> numbers) {
 
 }  // namespace
 
-template <>
-std::int32_t dtype_of_numbers<float>() {
-  return aoti_torch_dtype_float32();
-}
-template <>
-std::int32_t dtype_of_numbers<double>() {
-  return aoti_torch_dtype_float64();
-}
-template <>
-std::int32_t dtype_of_numbers<std::uint8_t>() {
-  return aoti_torch_dtype_bool();
-}
-template <>
-std::int32_t dtype_of_numbers<std::int8_t>() {
-  return aoti_torch_dtype_int8();
-}
-template <>
-std::int32_t dtype_of_numbers<std::int64_t>() {
-  return aoti_torch_dtype_int64();
-}
-template <>
-std::int32_t dtype_of_numbers<std::int32_t>() {
-  return aoti_torch_dtype_int32();
-}
-
 TorchTensor::TorchTensor(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
                          std::int32_t dtype) {
   AtenTensorHandle handle = nullptr;
@@ -175,9 +150,9 @@ Tensor output_view(const TorchTensor& tensor) {
           first<4>(tensor.strides())};
 }
 
-TorchTensor Arguments::optional_tensor() {
-  const std::unique_ptr<StableIValue> value(reinterpret_cast<StableIValue*>(*next_++));
-  return value ? TorchTensor(reinterpret_cast<AtenTensorHandle>(*value)) : TorchTensor();
+OptionalTensor::OptionalTensor(Arguments& from) {
+  const std::unique_ptr<StableIValue> value(reinterpret_cast<StableIValue*>(from.next()));
+  if (value) handle_.reset(reinterpret_cast<AtenTensorHandle>(*value));
 }
 
 std::string_view TorchText::view() const {
@@ -188,13 +163,13 @@ std::string_view TorchText::view() const {
   return {data, length};
 }
 
-StableIValue to_value(std::string_view text) {
+StableIValue to_value(const std::string& text) {
   StringHandle handle = nullptr;
   must(torch_new_string_handle(text.data(), text.size(), &handle), "make a string");
   return reinterpret_cast<StableIValue>(handle);
 }
 
-StableIValue to_value(std::span<TorchTensor> tensors) {
+StableIValue to_value(std::vector<TorchTensor> tensors) {
   StableListHandle list = nullptr;
   must(torch_new_list_reserve_size(tensors.size(), &list), "make a list");
   for (TorchTensor& tensor : tensors)

@@ -1,6 +1,7 @@
 // Values of the stable interface: tensors, strings and numbers on a stack.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <memory>
@@ -8,7 +9,9 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "bindings/torch/shim.h"
 #include "isentrope/error.h"
@@ -21,11 +24,25 @@ inline void must(AOTITorchError error, const char* what) {
   if (error != 0) throw std::runtime_error(std::string("[isentrope] torch could not ") + what);
 }
 
+// Reads arguments in order, all before anything may throw, as kernels own them. Needs no memory.
+class Arguments {
+ public:
+  explicit Arguments(const StableIValue* stack) : next_(stack) {}
+
+  StableIValue next() { return *next_++; }
+  std::int64_t integer() { return static_cast<std::int64_t>(next()); }
+  double number() { return std::bit_cast<double>(next()); }
+
+ private:
+  const StableIValue* next_;
+};
+
 // Owner of a tensor, or empty.
 class TorchTensor {
  public:
   TorchTensor() = default;
-  explicit TorchTensor(AtenTensorHandle handle) : handle_(handle) {}
+  explicit TorchTensor(Arguments& from)
+      : handle_(reinterpret_cast<AtenTensorHandle>(from.next())) {}
   // Allocates an uninitialised CPU tensor. Sizes and strides have the same length.
   TorchTensor(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides,
               std::int32_t dtype);
@@ -41,18 +58,24 @@ class TorchTensor {
   [[nodiscard]] void* write() const;
   [[nodiscard]] AtenTensorHandle release() { return handle_.release(); }
 
- private:
+ protected:
   struct Delete {
     void operator()(AtenTensorHandle handle) const { aoti_torch_delete_tensor_object(handle); }
   };
   std::unique_ptr<AtenTensorOpaque, Delete> handle_;
 };
 
+// Same for an argument that may be absent, which is then empty.
+class OptionalTensor : public TorchTensor {
+ public:
+  explicit OptionalTensor(Arguments& from);
+};
+
 // Owner of a string, or empty.
 class TorchText {
  public:
   TorchText() = default;
-  explicit TorchText(StringHandle handle) : handle_(handle) {}
+  explicit TorchText(Arguments& from) : handle_(reinterpret_cast<StringHandle>(from.next())) {}
 
   // Valid as long as this object.
   [[nodiscard]] std::string_view view() const;
@@ -74,46 +97,38 @@ template <typename T, std::size_t Rank>
 [[nodiscard]] double number_of(const char* name, const TorchTensor& tensor);
 [[nodiscard]] std::int64_t integer_of(const char* name, const TorchTensor& tensor);
 
-// torch's code of the type T.
+// Returns torch's code of the type T.
 template <typename T>
-[[nodiscard]] std::int32_t dtype_of_numbers();
-template <>
-std::int32_t dtype_of_numbers<float>();
-template <>
-std::int32_t dtype_of_numbers<double>();
-template <>
-std::int32_t dtype_of_numbers<std::uint8_t>();
-template <>
-std::int32_t dtype_of_numbers<std::int8_t>();
-template <>
-std::int32_t dtype_of_numbers<std::int64_t>();
-template <>
-std::int32_t dtype_of_numbers<std::int32_t>();
+[[nodiscard]] std::int32_t dtype_of_numbers() {
+  if constexpr (std::is_same_v<T, float>) return aoti_torch_dtype_float32();
+  if constexpr (std::is_same_v<T, double>) return aoti_torch_dtype_float64();
+  if constexpr (std::is_same_v<T, std::uint8_t>) return aoti_torch_dtype_bool();
+  if constexpr (std::is_same_v<T, std::int8_t>) return aoti_torch_dtype_int8();
+  if constexpr (std::is_same_v<T, std::int64_t>) return aoti_torch_dtype_int64();
+  if constexpr (std::is_same_v<T, std::int32_t>) return aoti_torch_dtype_int32();
+}
 [[nodiscard]] inline bool is_float64(const TorchTensor& tensor) {
   return tensor.dtype() == aoti_torch_dtype_float64();
 }
-
-// Reads arguments in order, all before anything may throw, as kernels own them. Needs no memory.
-class Arguments {
- public:
-  explicit Arguments(const StableIValue* stack) : next_(stack) {}
-
-  TorchTensor tensor() { return TorchTensor(reinterpret_cast<AtenTensorHandle>(*next_++)); }
-  TorchTensor optional_tensor();
-  TorchText text() { return TorchText(reinterpret_cast<StringHandle>(*next_++)); }
-  std::int64_t integer() { return static_cast<std::int64_t>(*next_++); }
-  double number() { return std::bit_cast<double>(*next_++); }
-
- private:
-  const StableIValue* next_;
-};
 
 inline StableIValue to_value(TorchTensor tensor) {
   return reinterpret_cast<StableIValue>(tensor.release());
 }
 inline StableIValue to_value(double number) { return std::bit_cast<StableIValue>(number); }
-StableIValue to_value(std::string_view text);
+inline StableIValue to_value(std::int64_t number) { return static_cast<StableIValue>(number); }
+inline StableIValue to_value(bool is_true) { return is_true ? 1 : 0; }
+StableIValue to_value(const std::string& text);
 // Converts to a list, which takes ownership.
-StableIValue to_value(std::span<TorchTensor> tensors);
+StableIValue to_value(std::vector<TorchTensor> tensors);
+
+// Puts a kernel's result on the stack, or its results.
+template <typename Result>
+void put(Result result, StableIValue* stack) {
+  *stack = to_value(std::move(result));
+}
+template <std::size_t count>
+void put(std::array<TorchTensor, count> results, StableIValue* stack) {
+  for (TorchTensor& result : results) *stack++ = to_value(std::move(result));
+}
 
 }  // namespace isentrope::stable
