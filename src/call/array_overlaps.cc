@@ -4,8 +4,6 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "isentrope/error.h"
-
 namespace isentrope {
 namespace {
 
@@ -70,24 +68,20 @@ bool MemoryRange::overlaps(const MemoryRange& other) const {
 
 void ArrayOverlaps::add(std::string_view name, const MemoryRange& range, bool written) {
   if (range.is_empty()) return;
-  const auto fail = [&](const std::string& required, const std::string& got) {
-    throw Error("[" + std::string(function_) + "] " + std::string(name) + " must " + required +
-                "; got " + got);
-  };
-  if (!range.is_reachable()) {
-    fail("span at most 2^60 bytes", "strides that span more");
-  }
+  const std::string array(name);
+  if (!range.is_reachable()) fail(array, "span at most 2^60 bytes", "strides that span more");
   if (written && !range.has_distinct_elements()) {
-    fail("have strides by which no elements overlap, because it is written",
+    fail(array, "have strides by which no elements overlap, because it is written",
          "strides by which some do");
   }
   for (std::size_t i = 0; written && i < count_; ++i) {
     if (arrays_[i].range.overlaps(range)) {
-      fail("not overlap another array, because it is written", "memory of " + arrays_[i].name);
+      fail(array, "not overlap another array, because it is written",
+           "memory of " + arrays_[i].name);
     }
   }
   if (count_ == kMost) throw std::logic_error("[ArrayOverlaps] a call must have at most 64 arrays");
-  arrays_[count_++] = {std::string(name), range};
+  arrays_[count_++] = {array, range};
 }
 
 }  // namespace isentrope

@@ -1,4 +1,4 @@
-// ArrayOverlaps: memory of the arrays of a call, so that no output overwrites another array.
+// ArrayOverlaps: checks of a call's arrays and of their memory: no output overwrites another array.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 
 #include "isentrope/tensor.h"
 #include "isentrope/view.h"
+#include "src/call/checks.h"
 
 namespace isentrope {
 
@@ -41,32 +42,53 @@ class MemoryRange {
   bool reachable_ = true, distinct_ = true;
 };
 
-// The arrays of one call. Arrays without data occupy no memory.
-class ArrayOverlaps {
+// The arrays of one call. Arrays without data occupy no memory. All reads come before the writes.
+class ArrayOverlaps : public Checks {
  public:
-  explicit ArrayOverlaps(std::string_view function) : function_(function) {}
+  using Checks::Checks;
 
-  template <typename T, std::size_t Rank>
-  void read(std::string_view name, const View<T, Rank>& view) {
-    add(name, range_of(view.data, sizeof(T), view), false);
+  template <typename Array>
+  void read(std::string_view name, const Array& array) {
+    add(name, range_of(array), false);
   }
-  void read(std::string_view name, const ConstTensor& tensor) {
-    add(name, range_of(tensor.data, size_of(tensor.type), tensor), false);
-  }
-
   // Throws Error if elements of the array overlap each other or an earlier array.
-  template <typename T, std::size_t Rank>
-  void write(std::string_view name, const View<T, Rank>& view) {
-    add(name, range_of(view.data, sizeof(T), view), true);
+  template <typename Array>
+  void write(std::string_view name, const Array& array) {
+    add(name, range_of(array), true);
   }
-  void write(std::string_view name, const ConstTensor& tensor) {
-    add(name, range_of(tensor.data, size_of(tensor.type), tensor), true);
+
+  // Same, after checking the shape.
+  template <typename Array, std::size_t Rank>
+  void read(const char* name, const Array& array, const Shape<Rank>& wanted) {
+    shape(name, array, wanted);
+    read(name, array);
+  }
+  template <typename Array, std::size_t Rank>
+  void read_if_given(const char* name, const Array& array, const Shape<Rank>& wanted) {
+    if (array) read(name, array, wanted);
+  }
+  template <typename Array, std::size_t Rank>
+  void write(const char* name, const Array& array, const Shape<Rank>& wanted) {
+    shape(name, array, wanted);
+    own_places(name, array);
+    write(name, array);
+  }
+  template <typename Array, std::size_t Rank>
+  void write_if_given(const char* name, const Array& array, const Shape<Rank>& wanted) {
+    if (array) write(name, array, wanted);
   }
 
  private:
   template <typename Array>
-  static MemoryRange range_of(const void* data, std::int64_t size, const Array& array) {
-    return data == nullptr ? MemoryRange() : MemoryRange(data, size, array.extents, array.strides);
+  static MemoryRange range_of(const Array& array) {
+    if (array.data == nullptr) return {};
+    std::int64_t size = 0;
+    if constexpr (requires { array.type; }) {
+      size = size_of(array.type);
+    } else {
+      size = sizeof *array.data;
+    }
+    return {array.data, size, array.extents, array.strides};
   }
   void add(std::string_view name, const MemoryRange& range, bool written);
 
@@ -76,7 +98,6 @@ class ArrayOverlaps {
     MemoryRange range;
   };
 
-  std::string_view function_;
   std::array<Named, kMost> arrays_;
   std::size_t count_ = 0;
 };

@@ -47,17 +47,6 @@ class Checks {
     }
   }
 
-  template <typename Array, std::size_t Rank>
-  void output(const char* name, const Array& array, const Shape<Rank>& wanted) const {
-    shape(name, array, wanted);
-    own_places(name, array);
-  }
-
-  template <typename Array, std::size_t Rank>
-  void output_if_given(const char* name, const Array& array, const Shape<Rank>& wanted) const {
-    if (array) output(name, array, wanted);
-  }
-
   void type(const char* name, DType got, DType wanted, const std::string& like) const {
     if (got != wanted)
       fail(name, "be " + std::string(name_of(wanted)) + ", as " + like, name_of(got));

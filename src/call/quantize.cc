@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "src/call/array_overlaps.h"
-#include "src/call/checks.h"
 
 namespace isentrope {
 namespace {
@@ -17,20 +16,16 @@ constexpr float kMostCode = 127;
 
 void validate(const ConstTensor& rows, const View<std::int8_t, 4>& codes,
               const View<float, 4>& scales) {
-  const Checks check("quantize");
+  ArrayOverlaps check("quantize");
   check.not_codes("rows", rows.type);
   const auto [outer, heads, count, columns] = rows.extents;
   for (const std::int64_t extent : rows.extents) {
     if (extent < 0) check.fail("rows", "have no negative extent", text_of(rows.extents));
   }
-  check.shape("rows", rows, rows.extents);
-  check.output("codes", codes, rows.extents);
+  check.read("rows", rows, rows.extents);
+  check.write("codes", codes, rows.extents);
   check.groups("scales", scales.extents[3], columns);
-  check.output("scales", scales, Shape<4>{outer, heads, count, scales.extents[3]});
-  ArrayOverlaps arrays("quantize");
-  arrays.read("rows", rows);
-  arrays.write("codes", Tensor(codes));
-  arrays.write("scales", scales);
+  check.write("scales", scales, Shape<4>{outer, heads, count, scales.extents[3]});
 }
 
 // Below 2^-126 a scale would be denormal; above the float maximum / 127, dequantizing overflows.

@@ -5,8 +5,6 @@
 #include <string>
 
 #include "src/call/arguments.h"
-#include "src/call/array_overlaps.h"
-#include "src/call/checks.h"
 #include "src/call/mask_parts.h"
 #include "src/call/validate_pages.h"
 
@@ -84,34 +82,6 @@ void check_options(const Checks& check, const AttentionInput& in, const Attentio
   }
 }
 
-// Throws Error if an output overlaps another array of the call.
-void check_forward_overlap(const AttentionInput& in, const AttentionOptions& options,
-                           const AttentionOutput& out) {
-  ArrayOverlaps arrays("attention");
-  add_inputs(arrays, in, options);
-  arrays.write("output", out.output);
-  for_each_statistic(
-      [&](const Statistic& statistic, const auto& view) { arrays.write(statistic.name, view); },
-      out.statistics);
-  arrays.write("received", out.received);
-}
-
-void check_backward_places(const AttentionInput& in, const AttentionOptions& options,
-                           const AttentionGradientInput& gradient,
-                           const AttentionGradients& result) {
-  ArrayOverlaps arrays("attention_backward");
-  add_inputs(arrays, in, options);
-  arrays.read("output", gradient.output);
-  arrays.read("d_output", gradient.d_output);
-  for_each_statistic(
-      [&](const Statistic& statistic, const auto& of_forward, const auto& upstream) {
-        arrays.read(statistic.name, of_forward);
-        arrays.read("d_" + std::string(statistic.name), upstream);
-      },
-      gradient.statistics, gradient.d_statistics);
-  add_gradients(arrays, result);
-}
-
 }  // namespace
 
 void add_inputs(ArrayOverlaps& arrays, const AttentionInput& in, const AttentionOptions& options) {
@@ -138,49 +108,47 @@ bool needs_result(const ConstRowStatistics& derivatives, std::string_view result
   return needed;
 }
 
-void check_upstream(const Checks& check, const AttentionInput& in, const ConstTensor& output,
-                    const ConstRowStatistics& statistics, const ConstTensor& d_output,
-                    const ConstRowStatistics& d_statistics) {
+void check_results(ArrayOverlaps& check, const AttentionInput& in, const ConstTensor& output,
+                   const ConstRowStatistics& statistics, const ConstRowStatistics& derivatives) {
   const auto [batch, heads, queries, dim] = in.q.extents;
-  const Shape<3> rows = {batch, heads, queries};
-  const Shape<4> outputs = {batch, heads, queries, in.v.extents[3]};
-  check.shape("output", output, outputs);
+  check.read("output", output, Shape<4>{batch, heads, queries, in.v.extents[3]});
   check.not_codes("output", output.type);
-  check.shape_if_given("d_output", d_output, outputs);
-  check.not_codes("d_output", d_output.type);
   for_each_statistic(
-      [&](const Statistic& statistic, const auto& of_forward, const auto& upstream) {
-        const std::string d_name = "d_" + std::string(statistic.name);
-        if (upstream && !statistic.differentiable())
-          check.fail(d_name, "be absent: the statistic has no gradient", "one");
-        check.shape_if_given(d_name.c_str(), upstream, rows);
-        if (needs_result(d_statistics, statistic.name))
-          check.shape(statistic.name.data(), of_forward, rows);
+      [&, rows = Shape<3>{batch, heads, queries}](const Statistic& statistic, const auto& view) {
+        if (needs_result(derivatives, statistic.name))
+          check.shape(statistic.name.data(), view, rows);
+        check.read(statistic.name, view);
       },
-      statistics, d_statistics);
+      statistics);
 }
 
-void check_gradient_arrays(const Checks& check, const AttentionInput& in,
-                           const AttentionGradients& result) {
+void check_upstream(ArrayOverlaps& check, const AttentionInput& in, const ConstTensor& d_output,
+                    const ConstRowStatistics& d_statistics) {
   const auto [batch, heads, queries, dim] = in.q.extents;
-  check.output("dq", result.dq, in.q.extents);
-  check.output("dk", result.dk, in.k.extents);
-  check.output("dv", result.dv, in.v.extents);
+  check.read_if_given("d_output", d_output, Shape<4>{batch, heads, queries, in.v.extents[3]});
+  check.not_codes("d_output", d_output.type);
+  for_each_statistic(
+      [&, rows = Shape<3>{batch, heads, queries}](const Statistic& statistic, const auto& view) {
+        const std::string name = "d_" + std::string(statistic.name);
+        if (view && !statistic.differentiable())
+          check.fail(name, "be absent: the statistic has no gradient", "one");
+        check.read_if_given(name.c_str(), view, rows);
+      },
+      d_statistics);
+}
+
+void check_gradients(ArrayOverlaps& check, const AttentionInput& in,
+                     const AttentionGradients& result) {
+  const auto [batch, heads, queries, dim] = in.q.extents;
+  check.write("dq", result.dq, in.q.extents);
+  check.write("dk", result.dk, in.k.extents);
+  check.write("dv", result.dv, in.v.extents);
   check.type_or_f32("dq", result.dq, in.q.type);
   check.type_or_f32("dk", result.dk, in.k.type);
   check.type_or_f32("dv", result.dv, in.k.type);
-  check.output_if_given("d_bias", result.d_bias, Shape<4>{batch, heads, queries, in.k.extents[2]});
-  check.output_if_given("d_lambda", result.d_lambda, Shape<3>{batch, heads, queries});
-  check.output_if_given("d_sinks", result.d_sinks, Shape<1>{heads});
-}
-
-void add_gradients(ArrayOverlaps& arrays, const AttentionGradients& result) {
-  arrays.write("dq", result.dq);
-  arrays.write("dk", result.dk);
-  arrays.write("dv", result.dv);
-  arrays.write("d_bias", result.d_bias);
-  arrays.write("d_lambda", result.d_lambda);
-  arrays.write("d_sinks", result.d_sinks);
+  check.write_if_given("d_bias", result.d_bias, Shape<4>{batch, heads, queries, in.k.extents[2]});
+  check.write_if_given("d_lambda", result.d_lambda, Shape<3>{batch, heads, queries});
+  check.write_if_given("d_sinks", result.d_sinks, Shape<1>{heads});
 }
 
 void validate_input(const char* function, const AttentionInput& in,
@@ -191,13 +159,13 @@ void validate_input(const char* function, const AttentionInput& in,
   check_options(check, in, options);
 }
 
-void validate_differentiable(const char* function, const AttentionInput& in,
-                             const AttentionOptions& options) {
-  const Checks check(function);
+void check_differentiable(ArrayOverlaps& check, const AttentionInput& in,
+                          const AttentionOptions& options) {
   if (in.pages) check.fail("block_table", "be absent: paged keys have no backward pass", "one");
   check.not_codes("k", in.k.type);
   check_tensors(check, in);
   check_options(check, in, options);
+  add_inputs(check, in, options);
 }
 
 void validate_tables(const char* function, const AttentionInput& in,
@@ -209,18 +177,17 @@ void validate_tables(const char* function, const AttentionInput& in,
 
 void validate_output(const AttentionInput& in, const AttentionOptions& options,
                      const AttentionOutput& out) {
-  const Checks check("attention");
+  ArrayOverlaps check("attention");
+  add_inputs(check, in, options);
   const auto [batch, heads, queries, dim] = in.q.extents;
-  const Shape<3> rows = {batch, heads, queries};
-  check.output("output", out.output, Shape<4>{batch, heads, queries, in.v.extents[3]});
+  check.write("output", out.output, Shape<4>{batch, heads, queries, in.v.extents[3]});
   check.type_or_f32("output", out.output, in.q.type);
   for_each_statistic(
-      [&](const Statistic& statistic, const auto& view) {
-        check.output_if_given(statistic.name.data(), view, rows);
+      [&, rows = Shape<3>{batch, heads, queries}](const Statistic& statistic, const auto& view) {
+        check.write_if_given(statistic.name.data(), view, rows);
       },
       out.statistics);
-  check.output_if_given("received", out.received, Shape<3>{in.sequences(), heads, in.keys()});
-  check_forward_overlap(in, options, out);
+  check.write_if_given("received", out.received, Shape<3>{in.sequences(), heads, in.keys()});
 }
 
 void validate_forward(const AttentionInput& in, const AttentionOptions& options,
@@ -232,12 +199,11 @@ void validate_forward(const AttentionInput& in, const AttentionOptions& options,
 
 void validate_gradients(const AttentionInput& in, const AttentionOptions& options,
                         const AttentionGradientInput& gradient, const AttentionGradients& result) {
-  const Checks check("attention_backward");
-  validate_differentiable("attention_backward", in, options);
-  check_upstream(check, in, gradient.output, gradient.statistics, gradient.d_output,
-                 gradient.d_statistics);
-  check_gradient_arrays(check, in, result);
-  check_backward_places(in, options, gradient, result);
+  ArrayOverlaps check("attention_backward");
+  check_differentiable(check, in, options);
+  check_results(check, in, gradient.output, gradient.statistics, gradient.d_statistics);
+  check_upstream(check, in, gradient.d_output, gradient.d_statistics);
+  check_gradients(check, in, result);
 }
 
 void validate_backward(const AttentionInput& in, const AttentionOptions& options,

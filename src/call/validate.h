@@ -7,7 +7,6 @@
 #include "isentrope/derivatives.h"
 #include "isentrope/key_statistics.h"
 #include "src/call/array_overlaps.h"
-#include "src/call/checks.h"
 
 namespace isentrope {
 
@@ -15,9 +14,6 @@ namespace isentrope {
 // value. Does not read arrays, which may be on a device.
 void validate_input(const char* function, const AttentionInput& input,
                     const AttentionOptions& options);
-// Same for calls with derivatives, which paged keys and 8-bit codes do not have.
-void validate_differentiable(const char* function, const AttentionInput& input,
-                             const AttentionOptions& options);
 // Checks page tables and documents in host memory, after validate_input().
 void validate_tables(const char* function, const AttentionInput& input,
                      const AttentionOptions& options);
@@ -40,20 +36,24 @@ void validate_second_order(const AttentionInput& input, const AttentionOptions& 
                            const AttentionSecondOrderInput& second,
                            const AttentionGradients& result);
 
+// Adds all arrays of the input and the options.
+void add_inputs(ArrayOverlaps& check, const AttentionInput& input, const AttentionOptions& options);
+// Does what validate_input() does, for calls with derivatives, which paged keys and 8-bit codes do
+// not have. Adds the arrays too.
+void check_differentiable(ArrayOverlaps& check, const AttentionInput& input,
+                          const AttentionOptions& options);
+// Checks results of the forward pass, of which derivatives of the statistics with data need some:
+// always output and lse.
+void check_results(ArrayOverlaps& check, const AttentionInput& input, const ConstTensor& output,
+                   const ConstRowStatistics& statistics, const ConstRowStatistics& derivatives);
+// Checks upstream gradients of output and statistics, or of their tangents.
+void check_upstream(ArrayOverlaps& check, const AttentionInput& input, const ConstTensor& d_output,
+                    const ConstRowStatistics& d_statistics);
+// Checks the gradients that are written.
+void check_gradients(ArrayOverlaps& check, const AttentionInput& input,
+                     const AttentionGradients& result);
 // Returns whether derivatives of the statistics with data need a result of the forward pass.
 [[nodiscard]] bool needs_result(const ConstRowStatistics& derivatives, std::string_view result);
-// Adds all arrays of the input and the options.
-void add_inputs(ArrayOverlaps& arrays, const AttentionInput& input,
-                const AttentionOptions& options);
-// Checks upstream gradients of output and statistics, or of their tangents, and the results that
-// they need: always output and lse.
-void check_upstream(const Checks& check, const AttentionInput& input, const ConstTensor& output,
-                    const ConstRowStatistics& statistics, const ConstTensor& d_output,
-                    const ConstRowStatistics& d_statistics);
-// Checks shapes and types of the gradients.
-void check_gradient_arrays(const Checks& check, const AttentionInput& input,
-                           const AttentionGradients& result);
-void add_gradients(ArrayOverlaps& arrays, const AttentionGradients& result);
 
 // Returns the input with keys in the place of values, which key statistics do not read.
 [[nodiscard]] AttentionInput without_values(const AttentionInput& input);

@@ -1,5 +1,3 @@
-#include "src/call/array_overlaps.h"
-#include "src/call/checks.h"
 #include "src/call/validate.h"
 
 namespace isentrope {
@@ -13,39 +11,29 @@ AttentionInput without_values(const AttentionInput& input) {
 
 void validate_received(const AttentionInput& in, const AttentionOptions& options,
                        const KeyStatisticsRows& rows, const View<float, 3>& result) {
-  const Checks check("received");
   validate_input("received", in, options);
+  ArrayOverlaps check("received");
+  add_inputs(check, in, options);
   const auto [batch, heads, queries, dim] = in.q.extents;
-  check.shape("lse", rows.lse, Shape<3>{batch, heads, queries});
-  check.shape_if_given("weights", rows.weights, Shape<3>{batch, heads, queries});
-  check.output("received", result, Shape<3>{in.sequences(), heads, in.keys()});
-  ArrayOverlaps arrays("received");
-  add_inputs(arrays, in, options);
-  arrays.read("lse", rows.lse);
-  arrays.read("weights", rows.weights);
-  arrays.write("received", result);
+  check.read("lse", rows.lse, Shape<3>{batch, heads, queries});
+  check.read_if_given("weights", rows.weights, Shape<3>{batch, heads, queries});
+  check.write("received", result, Shape<3>{in.sequences(), heads, in.keys()});
   validate_tables("received", in, options);
 }
 
 void validate_weights_at(const AttentionInput& in, const AttentionOptions& options,
                          const View<const float, 3>& lse, const View<const std::int64_t, 4>& keys,
                          const KeyWeights& result) {
-  const Checks check("weights_at");
   validate_input("weights_at", in, options);
+  ArrayOverlaps check("weights_at");
+  add_inputs(check, in, options);
   const auto [batch, heads, queries, dim] = in.q.extents;
   const Shape<4> chosen = {batch, heads, queries, keys.extents[3]};
-  check.shape("lse", lse, Shape<3>{batch, heads, queries});
-  check.shape("keys", keys, chosen);
-  check.output("weights", result.weights, chosen);
-  check.output_if_given("by_score", result.by_score, chosen);
-  check.output_if_given("by_bias", result.by_bias, chosen);
-  ArrayOverlaps arrays("weights_at");
-  add_inputs(arrays, in, options);
-  arrays.read("lse", lse);
-  arrays.read("keys", keys);
-  arrays.write("weights", result.weights);
-  arrays.write("by_score", result.by_score);
-  arrays.write("by_bias", result.by_bias);
+  check.read("lse", lse, Shape<3>{batch, heads, queries});
+  check.read("keys", keys, chosen);
+  check.write("weights", result.weights, chosen);
+  check.write_if_given("by_score", result.by_score, chosen);
+  check.write_if_given("by_bias", result.by_bias, chosen);
   validate_tables("weights_at", in, options);
 }
 

@@ -5,14 +5,13 @@
 #include <string>
 
 #include "src/call/array_overlaps.h"
-#include "src/call/checks.h"
 
 namespace isentrope {
 namespace {
 
 void validate(const ConstTensor& k, const ConstTensor& v, const Tensor& k_cache,
               const Tensor& v_cache, const View<const std::int64_t, 1>& slots) {
-  const Checks check("write_cache");
+  ArrayOverlaps check("write_cache");
   for (const auto& [name, extents] : {std::pair{"k", k.extents},
                                       {"v", v.extents},
                                       {"k_cache", k_cache.extents},
@@ -23,21 +22,15 @@ void validate(const ConstTensor& k, const ConstTensor& v, const Tensor& k_cache,
   }
   const auto [pages, kv_heads, page_size, dim] = k_cache.extents;
   const std::int64_t tokens = k.extents[2], value_dim = v_cache.extents[3];
-  check.shape("k", k, Shape<4>{1, kv_heads, tokens, dim});
-  check.shape("v", v, Shape<4>{1, kv_heads, tokens, value_dim});
-  check.output("k_cache", k_cache, k_cache.extents);
-  check.output("v_cache", v_cache, Shape<4>{pages, kv_heads, page_size, value_dim});
+  check.read("k", k, Shape<4>{1, kv_heads, tokens, dim});
+  check.read("v", v, Shape<4>{1, kv_heads, tokens, value_dim});
+  check.read("slot_mapping", slots, Shape<1>{tokens});
+  check.write("k_cache", k_cache, k_cache.extents);
+  check.write("v_cache", v_cache, Shape<4>{pages, kv_heads, page_size, value_dim});
   check.not_codes("k", k.type);
   check.type("v", v.type, k.type, "k is");
   check.type("k_cache", k_cache.type, k.type, "k is");
   check.type("v_cache", v_cache.type, k.type, "k is");
-  check.shape("slot_mapping", slots, Shape<1>{tokens});
-  ArrayOverlaps arrays("write_cache");
-  arrays.read("k", k);
-  arrays.read("v", v);
-  arrays.read("slot_mapping", slots);
-  arrays.write("k_cache", k_cache);
-  arrays.write("v_cache", v_cache);
   for (std::int64_t token = 0; token < tokens; ++token) {
     const std::int64_t slot = slots(token);
     if (slot >= 0 && (page_size == 0 || slot / page_size >= pages)) {
