@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "bindings/c/options.h"
-#include "bindings/c/parallel.h"
 
 namespace isentrope::c_api {
 namespace {
@@ -66,144 +65,142 @@ StatisticFields<View<T, 3>, View<Count, 3>> statistics_of(const char* function,
   return views;
 }
 
-// Returns the input of statistics of keys, which have no values.
-template <typename Call>
-AttentionInput keys_of(const char* function, const Call& c) {
-  return {
-      .q = tensor_of(function, "q", c.q),
-      .k = tensor_of(function, "k", c.k),
-      .v = {},
-      .pages = {view_of<const std::int32_t, 2>(function, "block_table", c.block_table),
-                c.paged_keys, view_of<const std::int64_t, 1>(function, "seqused_k", c.seqused_k),
-                view_of<const std::int64_t, 1>(function, "cu_seq_q", c.cu_seq_q)},
-      .k_scale = view_of<const float, 4>(function, "k_scale", c.k_scale)};
-}
+// Array of a call, read as what takes it.
+struct Given {
+  const char* function;
+  const char* name;
+  const isentrope_array& array;
 
-// The arrays of gradients that a call writes.
-template <typename Call>
-AttentionGradients gradients_of(const char* function, const Call& c) {
-  return {.dq = tensor_of(function, "dq", c.dq),
-          .dk = tensor_of(function, "dk", c.dk),
-          .dv = tensor_of(function, "dv", c.dv),
-          .d_bias = view_of<float, 4>(function, "d_bias", c.d_bias),
-          .d_lambda = view_of<float, 3>(function, "d_lambda", c.d_lambda),
-          .d_sinks = view_of<float, 1>(function, "d_sinks", c.d_sinks)};
-}
+  template <typename T, std::size_t Rank>
+  operator View<T, Rank>() const {
+    return view_of<T, Rank>(function, name, array);
+  }
+  operator Tensor() const { return tensor_of(function, name, array); }
+  operator ConstTensor() const { return tensor_of(function, name, array); }
+};
 
-AttentionOptions options_of(const char* function, const isentrope_options* options) {
-  AttentionOptions copy = required(function, "options", options).options;
-  if (!copy.parallel_for) copy.parallel_for = on_pool();
-  return copy;
-}
+// Reads the arrays of a call by the names of messages.
+struct Reader {
+  const char* function;
+
+  Given operator()(const char* name, const isentrope_array& array) const {
+    return {function, name, array};
+  }
+  [[nodiscard]] ConstRowStatistics read(const char* prefix, const isentrope_statistics* of) const {
+    return statistics_of<const float, const std::int64_t>(function, prefix, of);
+  }
+  [[nodiscard]] RowStatistics written(const char* prefix, const isentrope_statistics* of) const {
+    return statistics_of<float, std::int64_t>(function, prefix, of);
+  }
+  template <typename Call>
+  [[nodiscard]] PagedKeys pages(const Call& c) const {
+    return {(*this)("block_table", c.block_table), c.paged_keys, (*this)("seqused_k", c.seqused_k),
+            (*this)("cu_seq_q", c.cu_seq_q)};
+  }
+  template <typename Call>
+  [[nodiscard]] AttentionInput tensors(const Call& c) const {
+    return {(*this)("q", c.q), (*this)("k", c.k), (*this)("v", c.v)};
+  }
+  // The input of statistics of keys, which have no values.
+  template <typename Call>
+  [[nodiscard]] AttentionInput keys(const Call& c) const {
+    return {.q = (*this)("q", c.q),
+            .k = (*this)("k", c.k),
+            .v = {},
+            .pages = pages(c),
+            .k_scale = (*this)("k_scale", c.k_scale)};
+  }
+  template <typename Call>
+  [[nodiscard]] AttentionGradients gradients(const Call& c) const {
+    return {.dq = (*this)("dq", c.dq),
+            .dk = (*this)("dk", c.dk),
+            .dv = (*this)("dv", c.dv),
+            .d_bias = (*this)("d_bias", c.d_bias),
+            .d_lambda = (*this)("d_lambda", c.d_lambda),
+            .d_sinks = (*this)("d_sinks", c.d_sinks)};
+  }
+};
 
 }  // namespace
 
-ForwardArguments forward_arguments(const char* function, const isentrope_options* options,
-                                   const isentrope_forward_call* call) {
+Arguments<AttentionOutput> arguments_of(const char* function, const isentrope_options* options,
+                                        const isentrope_forward_call* call) {
   const isentrope_forward_call c = struct_of(function, "call", call);
-  const auto tensor = [&](const char* name, const isentrope_array& array) {
-    return tensor_of(function, name, array);
-  };
-  return {
-      .input = {.q = tensor("q", c.q),
-                .k = tensor("k", c.k),
-                .v = tensor("v", c.v),
-                .pages = {view_of<const std::int32_t, 2>(function, "block_table", c.block_table),
-                          c.paged_keys,
-                          view_of<const std::int64_t, 1>(function, "seqused_k", c.seqused_k),
-                          view_of<const std::int64_t, 1>(function, "cu_seq_q", c.cu_seq_q)},
-                .k_scale = view_of<const float, 4>(function, "k_scale", c.k_scale),
-                .v_scale = view_of<const float, 4>(function, "v_scale", c.v_scale)},
-      .options = options_of(function, options),
-      .output = {.output = tensor("output", c.output),
-                 .statistics = statistics_of<float, std::int64_t>(function, "", c.statistics),
-                 .received = view_of<float, 3>(function, "received", c.received)}};
+  const Reader from{function};
+  AttentionInput input = from.tensors(c);
+  input.pages = from.pages(c);
+  input.k_scale = from("k_scale", c.k_scale);
+  input.v_scale = from("v_scale", c.v_scale);
+  return {input, required(function, "options", options).options,
+          AttentionOutput{.output = from("output", c.output),
+                          .statistics = from.written("", c.statistics),
+                          .received = from("received", c.received)}};
 }
 
-BackwardArguments backward_arguments(const char* function, const isentrope_options* options,
-                                     const isentrope_backward_call* call) {
+Arguments<AttentionGradientInput, AttentionGradients> arguments_of(
+    const char* function, const isentrope_options* options, const isentrope_backward_call* call) {
   const isentrope_backward_call c = struct_of(function, "call", call);
-  const auto tensor = [&](const char* name, const isentrope_array& array) {
-    return tensor_of(function, name, array);
-  };
-  const auto statistics = [&](const char* prefix, const isentrope_statistics* arrays) {
-    return statistics_of<const float, const std::int64_t>(function, prefix, arrays);
-  };
-  return {.input = {.q = tensor("q", c.q), .k = tensor("k", c.k), .v = tensor("v", c.v)},
-          .options = options_of(function, options),
-          .gradient = {.output = tensor("output", c.output),
-                       .statistics = statistics("", c.statistics),
-                       .d_output = tensor("d_output", c.d_output),
-                       .d_statistics = statistics("d_", c.d_statistics)},
-          .result = gradients_of(function, c)};
+  const Reader from{function};
+  return {from.tensors(c), required(function, "options", options).options,
+          AttentionGradientInput{.output = from("output", c.output),
+                                 .statistics = from.read("", c.statistics),
+                                 .d_output = from("d_output", c.d_output),
+                                 .d_statistics = from.read("d_", c.d_statistics)},
+          from.gradients(c)};
 }
 
-TangentArguments tangent_arguments(const char* function, const isentrope_options* options,
-                                   const isentrope_tangent_call* call) {
+Arguments<AttentionTangentInput, AttentionTangentOutput> arguments_of(
+    const char* function, const isentrope_options* options, const isentrope_tangent_call* call) {
   const isentrope_tangent_call c = struct_of(function, "call", call);
-  const auto tensor = [&](const char* name, const isentrope_array& array) {
-    return tensor_of(function, name, array);
-  };
-  return {.input = {.q = tensor("q", c.q), .k = tensor("k", c.k), .v = tensor("v", c.v)},
-          .options = options_of(function, options),
-          .tangent = {.output = tensor("output", c.output),
-                      .statistics = statistics_of<const float, const std::int64_t>(function, "",
-                                                                                   c.statistics),
-                      .tangents = {.q = tensor("tangent of q", c.tangent_q),
-                                   .k = tensor("tangent of k", c.tangent_k),
-                                   .v = tensor("tangent of v", c.tangent_v),
-                                   .bias = view_of<const float, 4>(function, "tangent of bias",
-                                                                   c.tangent_bias),
-                                   .lambda = view_of<const float, 3>(function, "tangent of lambda",
-                                                                     c.tangent_lambda),
-                                   .sinks = view_of<const float, 1>(function, "tangent of sinks",
-                                                                    c.tangent_sinks)}},
-          .result = {.output = tensor("tangent of output", c.tangent_output),
-                     .statistics = statistics_of<float, std::int64_t>(function, "tangent of ",
-                                                                      c.tangent_statistics)}};
+  const Reader from{function};
+  return {from.tensors(c), required(function, "options", options).options,
+          AttentionTangentInput{.output = from("output", c.output),
+                                .statistics = from.read("", c.statistics),
+                                .tangents = {.q = from("tangent of q", c.tangent_q),
+                                             .k = from("tangent of k", c.tangent_k),
+                                             .v = from("tangent of v", c.tangent_v),
+                                             .bias = from("tangent of bias", c.tangent_bias),
+                                             .lambda = from("tangent of lambda", c.tangent_lambda),
+                                             .sinks = from("tangent of sinks", c.tangent_sinks)}},
+          AttentionTangentOutput{.output = from("tangent of output", c.tangent_output),
+                                 .statistics = from.written("tangent of ", c.tangent_statistics)}};
 }
 
-SecondOrderArguments second_order_arguments(const char* function, const isentrope_options* options,
-                                            const isentrope_second_order_call* call) {
+Arguments<AttentionSecondOrderInput, AttentionGradients> arguments_of(
+    const char* function, const isentrope_options* options,
+    const isentrope_second_order_call* call) {
   const isentrope_second_order_call c = struct_of(function, "call", call);
-  const TangentArguments of = tangent_arguments(function, options, c.tangent);
-  return {.input = of.input,
-          .options = of.options,
-          .second = {.output = of.tangent.output,
-                     .statistics = of.tangent.statistics,
-                     .tangents = of.tangent.tangents,
-                     .output_tangent = of.result.output,
-                     .statistic_tangents = as_const(of.result.statistics),
-                     .d_output = tensor_of(function, "d_output", c.d_output),
-                     .d_statistics = statistics_of<const float, const std::int64_t>(
-                         function, "d_", c.d_statistics)},
-          .result = gradients_of(function, c)};
+  const Reader from{function};
+  const auto [input, with, of, result] = arguments_of(function, options, c.tangent);
+  return {input, with,
+          AttentionSecondOrderInput{.output = of.output,
+                                    .statistics = of.statistics,
+                                    .tangents = of.tangents,
+                                    .output_tangent = result.output,
+                                    .statistic_tangents = as_const(result.statistics),
+                                    .d_output = from("d_output", c.d_output),
+                                    .d_statistics = from.read("d_", c.d_statistics)},
+          from.gradients(c)};
 }
 
-ReceivedArguments received_arguments(const char* function, const isentrope_options* options,
-                                     const isentrope_received_call* call) {
+Arguments<KeyStatisticsRows, View<float, 3>> arguments_of(const char* function,
+                                                          const isentrope_options* options,
+                                                          const isentrope_received_call* call) {
   const isentrope_received_call c = struct_of(function, "call", call);
-  const auto rows = [&](const char* name, const isentrope_array& array) {
-    return view_of<const float, 3>(function, name, array);
-  };
-  return {.input = keys_of(function, c),
-          .options = options_of(function, options),
-          .rows = {.lse = rows("lse", c.lse), .weights = rows("weights", c.weights)},
-          .result = view_of<float, 3>(function, "received", c.received)};
+  const Reader from{function};
+  return {from.keys(c), required(function, "options", options).options,
+          KeyStatisticsRows{.lse = from("lse", c.lse), .weights = from("weights", c.weights)},
+          from("received", c.received)};
 }
 
-WeightsAtArguments weights_at_arguments(const char* function, const isentrope_options* options,
-                                        const isentrope_weights_at_call* call) {
+Arguments<View<const float, 3>, View<const std::int64_t, 4>, KeyWeights> arguments_of(
+    const char* function, const isentrope_options* options, const isentrope_weights_at_call* call) {
   const isentrope_weights_at_call c = struct_of(function, "call", call);
-  const auto chosen = [&](const char* name, const isentrope_array& array) {
-    return view_of<float, 4>(function, name, array);
-  };
-  return {.input = keys_of(function, c),
-          .options = options_of(function, options),
-          .lse = view_of<const float, 3>(function, "lse", c.lse),
-          .keys = view_of<const std::int64_t, 4>(function, "keys", c.keys),
-          .result = {chosen("weights", c.weights), chosen("by_score", c.by_score),
-                     chosen("by_bias", c.by_bias)}};
+  const Reader from{function};
+  return {from.keys(c), required(function, "options", options).options, from("lse", c.lse),
+          from("keys", c.keys),
+          KeyWeights{from("weights", c.weights), from("by_score", c.by_score),
+                     from("by_bias", c.by_bias)}};
 }
 
 }  // namespace isentrope::c_api

@@ -1,6 +1,8 @@
 // Arguments of the library's functions, read from the structs of the C interface.
 #pragma once
 
+#include <tuple>
+
 #include "isentrope/attention.h"
 #include "isentrope/derivatives.h"
 #include "isentrope/isentrope.h"
@@ -8,67 +10,23 @@
 
 namespace isentrope::c_api {
 
-struct ForwardArguments {
-  AttentionInput input;
-  AttentionOptions options;
-  AttentionOutput output;
-};
-
-struct BackwardArguments {
-  AttentionInput input;
-  AttentionOptions options;
-  AttentionGradientInput gradient;
-  AttentionGradients result;
-};
-
-struct ReceivedArguments {
-  AttentionInput input;
-  AttentionOptions options;
-  KeyStatisticsRows rows;
-  View<float, 3> result;
-};
-
-struct TangentArguments {
-  AttentionInput input;
-  AttentionOptions options;
-  AttentionTangentInput tangent;
-  AttentionTangentOutput result;
-};
-
-struct SecondOrderArguments {
-  AttentionInput input;
-  AttentionOptions options;
-  AttentionSecondOrderInput second;
-  AttentionGradients result;
-};
-
-struct WeightsAtArguments {
-  AttentionInput input;
-  AttentionOptions options;
-  View<const float, 3> lse;
-  View<const std::int64_t, 4> keys;
-  KeyWeights result;
-};
+template <typename... Rest>
+using Arguments = std::tuple<AttentionInput, AttentionOptions, Rest...>;
 
 // Throw Error if a pointer is NULL, or a struct or an array is malformed. Do not read arrays.
-[[nodiscard]] ForwardArguments forward_arguments(const char* function,
-                                                 const isentrope_options* options,
-                                                 const isentrope_forward_call* call);
-[[nodiscard]] BackwardArguments backward_arguments(const char* function,
-                                                   const isentrope_options* options,
-                                                   const isentrope_backward_call* call);
-[[nodiscard]] TangentArguments tangent_arguments(const char* function,
-                                                 const isentrope_options* options,
-                                                 const isentrope_tangent_call* call);
-[[nodiscard]] SecondOrderArguments second_order_arguments(const char* function,
-                                                          const isentrope_options* options,
-                                                          const isentrope_second_order_call* call);
-
-[[nodiscard]] ReceivedArguments received_arguments(const char* function,
-                                                   const isentrope_options* options,
-                                                   const isentrope_received_call* call);
-[[nodiscard]] WeightsAtArguments weights_at_arguments(const char* function,
+[[nodiscard]] Arguments<AttentionOutput> arguments_of(const char* function,
                                                       const isentrope_options* options,
-                                                      const isentrope_weights_at_call* call);
+                                                      const isentrope_forward_call* call);
+[[nodiscard]] Arguments<AttentionGradientInput, AttentionGradients> arguments_of(
+    const char* function, const isentrope_options* options, const isentrope_backward_call* call);
+[[nodiscard]] Arguments<AttentionTangentInput, AttentionTangentOutput> arguments_of(
+    const char* function, const isentrope_options* options, const isentrope_tangent_call* call);
+[[nodiscard]] Arguments<AttentionSecondOrderInput, AttentionGradients> arguments_of(
+    const char* function, const isentrope_options* options,
+    const isentrope_second_order_call* call);
+[[nodiscard]] Arguments<KeyStatisticsRows, View<float, 3>> arguments_of(
+    const char* function, const isentrope_options* options, const isentrope_received_call* call);
+[[nodiscard]] Arguments<View<const float, 3>, View<const std::int64_t, 4>, KeyWeights> arguments_of(
+    const char* function, const isentrope_options* options, const isentrope_weights_at_call* call);
 
 }  // namespace isentrope::c_api

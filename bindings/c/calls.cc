@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bindings/c/arguments.h"
@@ -12,57 +13,44 @@
 using namespace isentrope;  // NOLINT: the C interface follows, name by name
 using namespace isentrope::c_api;
 
+namespace {
+
+template <typename Function, typename Call>
+isentrope_status run(const char* name, Function* function, const isentrope_options* options,
+                     const Call* call) {
+  return guarded([&] { std::apply(function, arguments_of(name, options, call)); });
+}
+
+}  // namespace
+
 isentrope_status isentrope_forward(const isentrope_options* options,
                                    const isentrope_forward_call* call) {
-  return guarded([&] {
-    const auto [input, with, output] = forward_arguments("isentrope_forward", options, call);
-    attention_forward(input, with, output);
-  });
+  return run("isentrope_forward", attention_forward, options, call);
 }
 
 isentrope_status isentrope_backward(const isentrope_options* options,
                                     const isentrope_backward_call* call) {
-  return guarded([&] {
-    const auto [input, with, gradient, result] =
-        backward_arguments("isentrope_backward", options, call);
-    attention_backward(input, with, gradient, result);
-  });
+  return run("isentrope_backward", attention_backward, options, call);
 }
 
 isentrope_status isentrope_tangent(const isentrope_options* options,
                                    const isentrope_tangent_call* call) {
-  return guarded([&] {
-    const auto [input, with, tangent, result] =
-        tangent_arguments("isentrope_tangent", options, call);
-    attention_tangent(input, with, tangent, result);
-  });
+  return run("isentrope_tangent", attention_tangent, options, call);
 }
 
 isentrope_status isentrope_second_order(const isentrope_options* options,
                                         const isentrope_second_order_call* call) {
-  return guarded([&] {
-    const auto [input, with, second, result] =
-        second_order_arguments("isentrope_second_order", options, call);
-    attention_second_order(input, with, second, result);
-  });
+  return run("isentrope_second_order", attention_second_order, options, call);
 }
 
 isentrope_status isentrope_received(const isentrope_options* options,
                                     const isentrope_received_call* call) {
-  return guarded([&] {
-    const auto [input, with, rows, result] =
-        received_arguments("isentrope_received", options, call);
-    received(input, with, rows, result);
-  });
+  return run("isentrope_received", received, options, call);
 }
 
 isentrope_status isentrope_weights_at(const isentrope_options* options,
                                       const isentrope_weights_at_call* call) {
-  return guarded([&] {
-    const auto [input, with, lse, keys, result] =
-        weights_at_arguments("isentrope_weights_at", options, call);
-    weights_at(input, with, lse, keys, result);
-  });
+  return run("isentrope_weights_at", weights_at, options, call);
 }
 
 isentrope_status isentrope_quantize(const isentrope_array* rows, const isentrope_array* codes,

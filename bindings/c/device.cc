@@ -79,7 +79,7 @@ isentrope_status isentrope_device_forward(const isentrope_options* options,
                                           const isentrope_device* device, void* stream) {
   return guarded_on_device([&] {
     constexpr const char* kFunction = "isentrope_device_forward";
-    const auto [input, with, output] = forward_arguments(kFunction, options, call);
+    const auto [input, with, output] = arguments_of(kFunction, options, call);
     cuda::attention_forward(input, with, output, {device_of(kFunction, device), stream});
   });
 }
@@ -89,7 +89,7 @@ isentrope_status isentrope_device_backward(const isentrope_options* options,
                                            const isentrope_device* device, void* stream) {
   return guarded_on_device([&] {
     constexpr const char* kFunction = "isentrope_device_backward";
-    const auto [input, with, gradient, result] = backward_arguments(kFunction, options, call);
+    const auto [input, with, gradient, result] = arguments_of(kFunction, options, call);
     cuda::attention_backward(input, with, gradient, result, {device_of(kFunction, device), stream});
   });
 }

@@ -53,12 +53,4 @@ inline ParallelFor through_c(isentrope_parallel_for parallel_for, void* user) {
   };
 }
 
-inline ParallelFor on_pool() {
-  return [](std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
-    Job job(body);
-    run_on_pool(tasks, [&job](std::int64_t index) { job.run(index); });
-    job.finish(tasks);
-  };
-}
-
 }  // namespace isentrope::c_api
