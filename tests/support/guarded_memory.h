@@ -17,7 +17,7 @@ enum class Flush { left, right };
 // (right). All accessible bytes are filled with 0xFF, which is NaN in every floating-point type.
 class GuardedMemory {
  public:
-  GuardedMemory(std::size_t bytes, Flush flush) : bytes_(bytes) {
+  GuardedMemory(std::size_t bytes, Flush flush) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     inner_ = std::max(page, (bytes + page - 1) / page * page);
     outer_ = inner_ + 2 * page;
@@ -34,13 +34,13 @@ class GuardedMemory {
   ~GuardedMemory() { munmap(base_ - page_, outer_); }
 
   [[nodiscard]] std::byte* data() const { return data_; }
-  [[nodiscard]] bool slack_is_untouched() const {
-    const auto full = [](std::byte b) { return b == std::byte{0xFF}; };
-    return std::all_of(base_, data_, full) && std::all_of(data_ + bytes_, base_ + inner_, full);
+  // Returns whether all accessible bytes are still 0xFF.
+  [[nodiscard]] bool is_untouched() const {
+    return std::all_of(base_, base_ + inner_, [](std::byte b) { return b == std::byte{0xFF}; });
   }
 
  private:
-  std::size_t bytes_, inner_, outer_, page_;
+  std::size_t inner_, outer_, page_;
   std::byte *base_, *data_;
 };
 

@@ -3,19 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
-#include <deque>
 #include <limits>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "isentrope/derivatives.h"
-#include "isentrope/error.h"
-#include "isentrope/target.h"
-#include "tools/check/derivatives.h"
+#include "tests/support/on_target.h"
+#include "tests/support/same_bits.h"
 #include "tools/check/judge.h"
 
 namespace isentrope::check {
@@ -24,13 +20,8 @@ namespace {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-class RowPromises : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { use_target(GetParam()); }
-  void TearDown() override { use_target(supported_targets().front()); }
-};
-INSTANTIATE_TEST_SUITE_P(All, RowPromises, ::testing::ValuesIn(supported_targets()),
-                         [](const auto& target) { return target.param; });
+class RowPromises : public TargetTest {};
+ISENTROPE_ON_EVERY_TARGET(RowPromises);
 
 BackwardResult run_backward(const Data& data, const ForwardResult& forward) {
   return check::run_backward(data, forward, random_gradient(data.problem));
@@ -92,8 +83,7 @@ TEST_P(RowPromises, LambdaZeroIsUniform) {
   }
 }
 
-// Tangents and second order: no key, no derivative; NaN in a tangent stays in the rows that see it;
-// threads change no bit.
+// Tangents and second order: no key, no derivative; NaN in a tangent stays in the rows that see it.
 TEST_P(RowPromises, TangentsKeepTheRowsPromises) {
   const Data data(parse_problem("shape=1x2x9x7x8 mask=causal:bottom_right sink=1 cap=3"));
   const ForwardResult forward = run_forward(data);
@@ -102,13 +92,6 @@ TEST_P(RowPromises, TangentsKeepTheRowsPromises) {
   tangents.k.assign(data.k.begin(), data.k.end());
   const TangentResult clean = run_tangent(data, forward, tangents);
   const BackwardResult second = run_second_order(data, forward, tangents, clean, upstream);
-  const TangentResult threads = run_tangent(data, forward, tangents, run_on_pool);
-  EXPECT_EQ(0, std::memcmp(clean.output.data(), threads.output.data(),
-                           clean.output.size() * sizeof(float)));
-  const BackwardResult second_threads =
-      run_second_order(data, forward, tangents, clean, upstream, run_on_pool);
-  EXPECT_EQ(
-      0, std::memcmp(second.dk.data(), second_threads.dk.data(), second.dk.size() * sizeof(float)));
   for (std::size_t c = 0; c < 2 * 8; ++c) {  // the first two rows see nothing
     EXPECT_EQ(clean.output[c], 0);
     EXPECT_EQ(second.dq[c], 0);
@@ -280,188 +263,6 @@ TEST_P(RowPromises, ZeroExtentsAreNoOps) {
   }
 }
 
-// Tensors in memory of twice their size.
-template <typename T>
-using Layout = View<T, 4> (*)(std::array<std::int64_t, 4> extents, std::vector<T>& memory);
-
-template <typename T>
-void make_room(const std::array<std::int64_t, 4>& extents, std::vector<T>& memory) {
-  const auto [batch, heads, rows, columns] = extents;
-  memory.assign(static_cast<std::size_t>(batch * heads * rows * columns * 2), from_float<T>(kNaN));
-}
-
-// Reversed columns with stride -2, rows outermost.
-template <typename T>
-View<T, 4> scattered(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
-  make_room(extents, memory);
-  const auto [batch, heads, rows, columns] = extents;
-  View<T, 4> view{memory.data() + (columns - 1) * 2, extents, {}};
-  view.strides = {heads * columns * 2, columns * 2, batch * heads * columns * 2, -2};
-  return view;
-}
-
-// Contiguous rows in reverse order, so that the first element of memory is not the tensor's.
-template <typename T>
-View<T, 4> backwards(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
-  make_room(extents, memory);
-  const auto [batch, heads, rows, columns] = extents;
-  View<T, 4> view{memory.data() + 1 + (rows - 1) * columns, extents, {}};
-  view.strides = {heads * rows * columns, rows * columns, -columns, 1};
-  return view;
-}
-
-// Contiguous rows in order.
-template <typename T>
-View<T, 4> shifted(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
-  make_room(extents, memory);
-  return contiguous_view<T, 4>(memory.data() + 1, extents);
-}
-
-// Rows outermost, with a gap of one element between heads.
-template <typename T>
-View<T, 4> apart(std::array<std::int64_t, 4> extents, std::vector<T>& memory) {
-  make_room(extents, memory);
-  const auto [batch, heads, rows, columns] = extents;
-  const std::int64_t row = batch * heads * columns + 1;
-  return {memory.data(), extents, {heads * columns, columns, row, 1}};
-}
-
-template <typename Visit>
-void for_each_index(const std::array<std::int64_t, 4>& extents, const Visit& visit) {
-  for (std::int64_t b = 0; b < extents[0]; ++b) {
-    for (std::int64_t h = 0; h < extents[1]; ++h) {
-      for (std::int64_t r = 0; r < extents[2]; ++r) {
-        for (std::int64_t c = 0; c < extents[3]; ++c) visit(b, h, r, c);
-      }
-    }
-  }
-}
-
-// Tensors of a problem with other strides, and their memory.
-template <typename T>
-class LaidOut {
- public:
-  explicit LaidOut(Layout<T> lay_out) : lay_out_(lay_out) {}
-
-  template <typename Number>
-  View<T, 4> copy_of(const std::vector<Number>& values, std::array<std::int64_t, 4> extents) {
-    if (values.empty()) return {};
-    const View<T, 4> view = room(extents);
-    const auto from = contiguous_view<const Number, 4>(values.data(), extents);
-    for_each_index(
-        extents, [&](auto... at) { view(at...) = from_float<T>(static_cast<float>(from(at...))); });
-    return view;
-  }
-  View<T, 4> room(std::array<std::int64_t, 4> extents) {
-    return lay_out_(extents, memory_.emplace_back());
-  }
-
- private:
-  Layout<T> lay_out_;
-  std::deque<std::vector<T>> memory_;
-};
-
-template <typename T>
-void expect_numbers(const View<T, 4>& got, const std::vector<float>& want) {
-  std::size_t at = 0;
-  for_each_index(got.extents, [&](auto... index) {
-    ASSERT_TRUE(same_bits(to_float(got(index...)), want[at++]));
-  });
-}
-
-// The same of the tangent pass and the second-order pass. input: of the problem, laid out.
-template <typename T>
-void expect_the_bits_of_contiguous_tangents(const Data& data, const AttentionInput& input,
-                                            const ForwardResult& forward, Layout<T> lay_out) {
-  const Problem& p = data.problem;
-  const std::array<std::int64_t, 4> outputs = {p.batch, p.heads, p.queries, p.value_dim};
-  const check::Tensors tangents = check::random_tangents(p);
-  const check::TangentResult want = run_tangent(data, forward, tangents);
-  const reference::GradientInput upstream{.d_output = random_gradient(p).d_output};
-  const BackwardResult gradients = run_second_order(data, forward, tangents, want, upstream);
-  LaidOut<T> tensors(lay_out);
-  const auto lse = [&](const std::vector<float>& values) {
-    return ConstRowStatistics{
-        .lse = contiguous_view<const float, 3>(values.data(), {p.batch, p.heads, p.queries})};
-  };
-  AttentionSecondOrderInput in{.output = tensors.copy_of(forward.output, outputs),
-                               .statistics = lse(forward.lse),
-                               .output_tangent = tensors.copy_of(want.output, outputs),
-                               .statistic_tangents = lse(want.statistics.lse),
-                               .d_output = tensors.copy_of(upstream.d_output, outputs)};
-  in.tangents.q = tensors.copy_of(tangents.q, input.q.extents);
-  in.tangents.k = tensors.copy_of(tangents.k, input.k.extents);
-  in.tangents.v = tensors.copy_of(tangents.v, input.v.extents);
-  const View<T, 4> tangent = tensors.room(outputs), dq = tensors.room(input.q.extents),
-                   dk = tensors.room(input.k.extents), dv = tensors.room(input.v.extents);
-  attention_tangent(input, data.options(),
-                    {.output = in.output, .statistics = in.statistics, .tangents = in.tangents},
-                    {tangent, {}});
-  expect_numbers(tangent, want.output);
-  attention_second_order(input, data.options(), in, {dq, dk, dv});
-  expect_numbers(dq, gradients.dq);
-  expect_numbers(dk, gradients.dk);
-  expect_numbers(dv, gradients.dv);
-}
-
-template <typename T>
-void expect_the_bits_of_contiguous_tensors(const char* line, Layout<T> lay_out = scattered<T>) {
-  SCOPED_TRACE(line);
-  const Data data(parse_problem(line));
-  const Problem& p = data.problem;
-  const ForwardResult want = run_forward(data);
-  LaidOut<T> tensors(lay_out);
-  std::vector<T> output;
-  const AttentionInput input{tensors.copy_of(data.q, {p.batch, p.heads, p.queries, p.dim}),
-                             tensors.copy_of(data.k, {p.batch, p.kv_heads, p.keys, p.dim}),
-                             tensors.copy_of(data.v, {p.batch, p.kv_heads, p.keys, p.value_dim})};
-  const std::array<std::int64_t, 4> extents{p.batch, p.heads, p.queries, p.value_dim};
-  const View<T, 4> to = lay_out(extents, output);
-  AttentionOutput out{to, {}};
-  StatisticFields<std::vector<float>, std::vector<std::int64_t>> every_other;
-  const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
-  for_each_statistic(
-      [&]<typename Number>(const Statistic&, std::vector<Number>& memory, View<Number, 3>& view) {
-        memory.assign(2 * rows, Number{-77});
-        const std::int64_t step = 2 * p.queries;
-        view = {memory.data(), {p.batch, p.heads, p.queries}, {p.heads * step, step, 2}};
-      },
-      every_other, out.statistics);
-  attention_forward(input, data.options(), out);
-  for_each_statistic(
-      [&](const Statistic& statistic, const auto& got, const auto& wanted) {
-        for (std::size_t row = 0; row < rows; ++row) {
-          ASSERT_EQ(got[2 * row], wanted[row]) << statistic.name << " of row " << row;
-          ASSERT_EQ(got[2 * row + 1], -77) << statistic.name;
-        }
-      },
-      every_other, want);
-  expect_numbers(to, want.output);
-  // The other half must stay untouched.
-  const auto untouched = std::count_if(output.begin(), output.end(),
-                                       [](T value) { return std::isnan(to_float(value)); });
-  EXPECT_EQ(static_cast<std::size_t>(untouched), output.size() / 2);
-  expect_the_bits_of_contiguous_tangents(data, input, want, lay_out);
-}
-
-TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
-  expect_the_bits_of_contiguous_tensors<float>("shape=2x3x30x70x12:20 mask=causal:bottom_right");
-  expect_the_bits_of_contiguous_tensors<float>(
-      "shape=2x3x30x72x12:20");  // keys may be read in place
-  // Few rows, which are not packed; and numbers supported by bf16 dot products.
-  expect_the_bits_of_contiguous_tensors<float>("shape=2x2x3x300x32");
-  expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x30x70x64");
-  expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x31x72x64");
-  expect_the_bits_of_contiguous_tensors<BFloat16>("dt=bf16 shape=1x2x3x300x64");
-  for (const auto lay_out : {backwards<BFloat16>, shifted<BFloat16>, apart<BFloat16>}) {
-    expect_the_bits_of_contiguous_tensors("dt=bf16 shape=1x2x31x72x64", lay_out);
-    expect_the_bits_of_contiguous_tensors("dt=bf16 shape=1x2x3x300x64", lay_out);
-  }
-  for (const auto lay_out : {backwards<float>, shifted<float>})
-    expect_the_bits_of_contiguous_tensors("shape=2x3x30x72x12:20", lay_out);
-  expect_the_bits_of_contiguous_tensors("shape=2x16x30x72x16", apart<float>);  // 2 KB and more
-}
-
 TEST_P(RowPromises, WithoutAGradientOfTheOutputThoseOfStatisticsRemain) {
   for (const char* line : {"shape=2x4:2x40x70x8 mask=causal:bottom_right sink=1 lambda=1",
                            "dt=bf16 shape=1x2x30x70x64 bias=1", "dt=f16 shape=1x2x30x70x24"}) {
@@ -481,7 +282,6 @@ TEST_P(RowPromises, WithoutAGradientOfTheOutputThoseOfStatisticsRemain) {
 }
 
 TEST_P(RowPromises, BitsDoNotDependOnTheThreads) {
-  const Data data(parse_problem("shape=2x2x400x1200x16 mask=causal:bottom_right rule=log_length"));
   const ParallelFor backwards_on_two_threads = [](std::int64_t tasks, const auto& body) {
     std::thread odd([&] {
       for (std::int64_t task = tasks - 1; task >= 0; --task)
@@ -491,50 +291,9 @@ TEST_P(RowPromises, BitsDoNotDependOnTheThreads) {
       if (task % 2 == 0) body(task);
     odd.join();
   };
-  const ForwardResult one = run_forward(data), two = run_forward(data, backwards_on_two_threads);
-  EXPECT_EQ(one.output, two.output);
-  EXPECT_EQ(one.entropy, two.entropy);
-  EXPECT_EQ(one.received, two.received);
-  const auto gradient = random_gradient(data.problem);
-  const BackwardResult a = check::run_backward(data, one, gradient);
-  const BackwardResult b = check::run_backward(data, one, gradient, backwards_on_two_threads);
-  EXPECT_EQ(a.dq, b.dq);
-  EXPECT_EQ(a.dk, b.dk);
-  EXPECT_EQ(a.dv, b.dv);
-}
-
-TEST(AttentionErrors, NameTheArgumentAndLeaveOutputsUntouched) {
-  const Data data(parse_problem("shape=1x2x3x4x8"));
-  std::vector<float> output(1 * 2 * 3 * 8, 7.0f);
-  AttentionInput input = data.input();
-  const AttentionOutput out{contiguous_view<float, 4>(output.data(), {1, 2, 3, 8}), {}};
-  const auto message = [&] {
-    try {
-      attention_forward(input, {}, out);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("no error");
-  };
-  input.k.extents[1] = 1;
-  EXPECT_EQ(message(), "[attention] v must have shape [1, 1, 4, 8]; got [1, 2, 4, 8]");
-  input = data.input();
-  input.q.data = nullptr;
-  EXPECT_EQ(message(), "[attention] q must have data; got a null pointer");
-  input = data.input();
-  input.q.extents[3] = 0;
-  EXPECT_EQ(message(), "[attention] q must have a head dimension of at least 1; got [1, 2, 3, 0]");
-  for (const float value : output) EXPECT_EQ(value, 7.0f);
-}
-
-TEST(Target, AnUnknownNameSaysWhichThereAre) {
-  try {
-    use_target("AVX9");
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(supported_targets().front()), std::string::npos)
-        << error.what();
-  }
+  const Problem problem = parse_problem(
+      "shape=2x2x400x1200x16 mask=causal:bottom_right rule=log_length bwd=1 second=1");
+  expect_same_bits(problem, {}, backwards_on_two_threads);
 }
 
 }  // namespace
