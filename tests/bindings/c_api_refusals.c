@@ -55,6 +55,9 @@ static void test_bad_forward_arguments(void) {
   expect_array_errors(options, &call, &asked.distance, "distance", "F32", ISENTROPE_F16);
   expect_array_errors(options, &call, &asked.lambda, "lambda", "F32", ISENTROPE_F16);
   expect_array_errors(options, &call, &asked.support, "support", "I64", ISENTROPE_I32);
+  for (call.q.dtype = -1; call.q.dtype <= 8; call.q.dtype += 9)
+    EXPECT_ERROR(isentrope_forward(options, &call), "[isentrope_forward] q must be F32, BF16 or F16; got no type of Isentrope");
+  call = forward_call();
   call.k.extents[1] = 3;
   EXPECT_ERROR(isentrope_forward(options, &call), "[attention] k must have a number of heads that divides that of q; got 3 for 2");
   call = forward_call();
@@ -235,6 +238,11 @@ static void test_bad_calls(void) {
   call = forward_call();
   call.output.strides[2] = 0;
   EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT && strstr(isentrope_last_error(), "output") != NULL);
+  call = forward_call();
+  call.q.data = call.output.data = NULL;
+  call.q.extents[2] = call.output.extents[2] = 0;
+  call.statistics = NULL;
+  EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
   call = forward_call();
   call.paged_keys = 5;
   EXPECT_ERROR(isentrope_forward(options, &call), "[attention] pages.keys must be 0 without block_table; got 5");

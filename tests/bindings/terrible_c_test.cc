@@ -1,5 +1,5 @@
 // Every argument of every function of the C interface with invalid values: a status and a message
-// with its name, or success.
+// with its name, or success. The same values reach the functions of C++.
 
 #include <algorithm>
 #include <cstring>
@@ -7,6 +7,7 @@
 #include <list>
 
 #include "isentrope/isentrope.h"
+#include "src/call/arguments.h"
 #include "tests/support/terrible.h"
 
 namespace isentrope {
@@ -57,23 +58,28 @@ void for_each_damage(const isentrope_array& right,
   }
 }
 
+// Calls visit(statistic, array) for each array of statistics.
+template <typename Visit>
+void for_each_array(isentrope_statistics& statistics, const Visit& visit) {
+  isentrope_array* array = &statistics.lse;
+  for_each_statistic([&](const Statistic& statistic) { visit(statistic, *array++); });
+}
+
 class TerribleC : public testing::Test {
  protected:
   TerribleC() {
     statistics.struct_size = d_statistics.struct_size = sizeof statistics;
-    for (isentrope_array* one :
-         {&statistics.lse, &statistics.entropy, &statistics.collision, &statistics.variance,
-          &statistics.distance, &statistics.max_probability, &statistics.max_logit,
-          &statistics.lambda})
-      *one = arrays({2, 4, 5});
-    statistics.support = arrays({2, 4, 5}, ISENTROPE_I64);
-    for (isentrope_array* one : {&d_statistics.lse, &d_statistics.entropy, &d_statistics.collision})
-      *one = arrays({2, 4, 5});
+    for_each_array(statistics, [&](const Statistic& statistic, isentrope_array& array) {
+      array = arrays({2, 4, 5}, statistic.name == "support" ? ISENTROPE_I64 : ISENTROPE_F32);
+    });
+    for_each_array(d_statistics, [&](const Statistic& statistic, isentrope_array& array) {
+      if (statistic.differentiable()) array = arrays({2, 4, 5});
+    });
+    for (isentrope_array* array : {&forward.q, &forward.output, &backward.d_output, &backward.dq})
+      *array = arrays({2, 4, 5, 8});
+    for (isentrope_array* array : {&forward.k, &forward.v, &backward.dk, &backward.dv})
+      *array = arrays({2, 2, 7, 8});
     forward.struct_size = sizeof forward;
-    forward.q = arrays({2, 4, 5, 8});
-    forward.k = arrays({2, 2, 7, 8});
-    forward.v = arrays({2, 2, 7, 8});
-    forward.output = arrays({2, 4, 5, 8});
     forward.statistics = &statistics;
     backward.struct_size = sizeof backward;
     backward.q = forward.q;
@@ -82,10 +88,6 @@ class TerribleC : public testing::Test {
     backward.output = forward.output;
     backward.statistics = &statistics;
     backward.d_statistics = &d_statistics;
-    backward.d_output = arrays({2, 4, 5, 8});
-    backward.dq = arrays({2, 4, 5, 8});
-    backward.dk = arrays({2, 2, 7, 8});
-    backward.dv = arrays({2, 2, 7, 8});
     backward.d_bias = arrays({2, 4, 5, 7});
     backward.d_lambda = arrays({2, 4, 5});
     backward.d_sinks = arrays({4});
@@ -96,14 +98,17 @@ class TerribleC : public testing::Test {
     expect_answer(names, isentrope_forward(options, &forward));
     expect_answer(names, isentrope_backward(options, &backward));
   }
-  void damage(const std::string& names, isentrope_array& array) const {
-    SCOPED_TRACE(names);
+  void damage(isentrope_array& array, const std::function<void()>& expect) const {
     const isentrope_array right = array;
     for_each_damage(right, [&](const isentrope_array& damaged) {
       array = damaged;
-      expect_answers(names + kTogether);
+      expect();
     });
     array = right;
+  }
+  void damage(const std::string& names, isentrope_array& array) const {
+    SCOPED_TRACE(names);
+    damage(array, [&] { expect_answers(names + kTogether); });
   }
 
   // Arguments that must match each other: either may be named.
@@ -121,36 +126,25 @@ TEST_F(TerribleC, OfARightCallThereIsNothing) {
 }
 
 TEST_F(TerribleC, ArraysOfCalls) {
-  damage("q", forward.q);
-  damage("k", forward.k);
-  damage("v", forward.v);
-  damage("output", forward.output);
-  damage("q", backward.q);
-  damage("k", backward.k);
-  damage("v", backward.v);
-  damage("output", backward.output);
-  damage("d_output", backward.d_output);
-  damage("dq", backward.dq);
-  damage("dk", backward.dk);
-  damage("dv", backward.dv);
-  damage("d_bias", backward.d_bias);
-  damage("d_lambda", backward.d_lambda);
-  damage("d_sinks", backward.d_sinks);
-  damage("lse|d_lse", statistics.lse);
-  damage("entropy", statistics.entropy);
-  damage("collision", statistics.collision);
-  damage("variance", statistics.variance);
-  damage("distance", statistics.distance);
-  damage("max_probability", statistics.max_probability);
-  damage("max_logit", statistics.max_logit);
-  damage("lambda", statistics.lambda);
-  damage("support", statistics.support);
-  damage("d_lse", d_statistics.lse);
-  damage("d_entropy", d_statistics.entropy);
-  damage("d_collision", d_statistics.collision);
+  for (isentrope_array* array :
+       {&forward.q, &forward.k, &forward.v, &forward.output, &backward.q, &backward.k, &backward.v,
+        &backward.output, &backward.d_output, &backward.dq, &backward.dk, &backward.dv,
+        &backward.d_bias, &backward.d_lambda, &backward.d_sinks})
+    damage("d_bias|d_lambda|d_sinks", *array);
+  for (isentrope_statistics* of : {&statistics, &d_statistics}) {
+    for_each_array(*of, [&](const Statistic& statistic, isentrope_array& array) {
+      const std::string name(statistic.name);
+      damage(name + "|d_" + name, array);
+    });
+  }
   forward.block_table = arrays({2, 1}, ISENTROPE_I32);
   forward.paged_keys = 7;
   damage("block_table|pages.keys", forward.block_table);
+  for (const std::int64_t page : kTerribleIntegers) {
+    SCOPED_TRACE(page);
+    static_cast<std::int32_t*>(forward.block_table.data)[1] = static_cast<std::int32_t>(page);
+    expect_answers("block_table");
+  }
 }
 
 TEST_F(TerribleC, PagesAndSizes) {
@@ -196,16 +190,18 @@ TEST_F(TerribleC, Pointers) {
 }
 
 TEST_F(TerribleC, IntegersOfOptions) {
-  for (const char* name : {"window_left", "window_right", "dilation", "chunk_size", "query_offset",
-                           "key_offset", "sequence_keys"}) {
-    SCOPED_TRACE(name);
-    for (const std::int64_t value : kTerribleIntegers) {
-      SCOPED_TRACE(value);
-      EXPECT_EQ(isentrope_options_set_integer(options, name, value), ISENTROPE_OK);
-      expect_answers(name);
+  const AttentionOptions listed;
+  for_each_host_argument(listed, [&]<typename Member>(const char* name, const Member& right) {
+    if constexpr (std::is_same_v<Member, std::int64_t> || std::is_same_v<Member, bool>) {
+      SCOPED_TRACE(name);
+      for (const std::int64_t value : kTerribleIntegers) {
+        SCOPED_TRACE(value);
+        EXPECT_EQ(isentrope_options_set_integer(options, name, value), ISENTROPE_OK);
+        expect_answers(name);
+      }
+      EXPECT_EQ(isentrope_options_set_integer(options, name, right), ISENTROPE_OK);
     }
-    EXPECT_EQ(isentrope_options_set_integer(options, name, name[0] == 'w' ? -1 : 0), ISENTROPE_OK);
-  }
+  });
   for (const std::int64_t value : kTerribleIntegers) {
     SCOPED_TRACE(value);
     expect_answer("causal",
@@ -233,27 +229,40 @@ TEST_F(TerribleC, NumbersOfOptions) {
 }
 
 TEST_F(TerribleC, ArraysOfOptions) {
-  const std::vector<std::tuple<const char*, Extents, isentrope_dtype>> arguments = {
-      {"key_begin", {2}, ISENTROPE_I64},     {"key_end", {2}, ISENTROPE_I64},
-      {"prefix_keys", {2}, ISENTROPE_I64},   {"cu_seqlens_q", {3}, ISENTROPE_I64},
-      {"cu_seqlens_k", {3}, ISENTROPE_I64},  {"attn_mask", {2, 4, 5, 7}, ISENTROPE_U8},
-      {"bias", {2, 4, 5, 7}, ISENTROPE_F32}, {"sinks", {4}, ISENTROPE_F32},
-      {"lambda", {2, 4, 5}, ISENTROPE_F32}};
-  for (const auto& [name, shape, dtype] : arguments) {
-    SCOPED_TRACE(name);
-    const std::string names = std::string(name) + "|cu_seqlens_q|cu_seqlens_k|documents";
-    isentrope_array right = arrays(shape, dtype);
-    const auto set = [&](const isentrope_array& array) {
-      expect_answer(name, isentrope_options_set_array(options, name, &array));
-      expect_answers(names);
-      EXPECT_EQ(isentrope_options_set_array(options, name, nullptr), ISENTROPE_OK);
-    };
-    for_each_damage(right, set);
-    for (const std::int64_t value : kTerribleIntegers) {
-      SCOPED_TRACE(value);
-      std::memcpy(right.data, &value, sizeof value);
-      set(right);
+  int arguments = 0;
+  const AttentionOptions listed;
+  for_each_host_argument(listed, [&]<typename Member>(const char* name, const Member& member) {
+    if constexpr (requires { member.strides; }) {
+      SCOPED_TRACE(name);
+      ++arguments;
+      using Data = std::remove_const_t<std::remove_pointer_t<decltype(member.data)>>;
+      const std::string named(name);
+      Extents shape = {2, 4, 5, 7};
+      shape.resize(member.strides.size());
+      if (shape.size() == 1) shape = {std::is_same_v<Data, float> ? 4 : named[0] == 'c' ? 3 : 2};
+      isentrope_array right = arrays(shape, std::is_same_v<Data, std::int64_t>   ? ISENTROPE_I64
+                                            : std::is_same_v<Data, std::uint8_t> ? ISENTROPE_U8
+                                                                                 : ISENTROPE_F32);
+      const auto set = [&](const isentrope_array& array) {
+        expect_answer(named, isentrope_options_set_array(options, name, &array));
+        expect_answers(named + "|cu_seqlens_q|cu_seqlens_k|documents|key_begin|key_end");
+        EXPECT_EQ(isentrope_options_set_array(options, name, nullptr), ISENTROPE_OK);
+      };
+      for_each_damage(right, set);
+      for (const std::int64_t value : kTerribleIntegers) {
+        SCOPED_TRACE(value);
+        std::memcpy(right.data, &value, sizeof value);
+        set(right);
+      }
     }
+  });
+  EXPECT_GE(arguments, 10);
+}
+
+TEST_F(TerribleC, HeadsOfRules) {
+  for (const char* rule : {"ssmax(s=[1,2,3])", "per_row(lambda=[1,2,3],heads=3)"}) {
+    EXPECT_EQ(isentrope_options_set_rule(options, rule), ISENTROPE_OK);
+    expect_answers("rule");
   }
 }
 
@@ -275,25 +284,14 @@ TEST_F(TerribleC, Quantize) {
   isentrope_array rows = arrays({2, 2, 7, 8}), codes = arrays({2, 2, 7, 8}, ISENTROPE_I8),
                   scales = arrays({2, 2, 7, 2});
   ASSERT_EQ(isentrope_quantize(&rows, &codes, &scales), ISENTROPE_OK) << isentrope_last_error();
-  for (isentrope_array* one : {&rows, &codes, &scales}) {
-    const isentrope_array right = *one;
-    for_each_damage(right, [&](const isentrope_array& damaged) {
-      *one = damaged;
-      expect_answer("rows|codes|scales", isentrope_quantize(&rows, &codes, &scales));
-    });
-    *one = right;
-  }
+  for (isentrope_array* one : {&rows, &codes, &scales})
+    damage(*one,
+           [&] { expect_answer("rows|codes|scales", isentrope_quantize(&rows, &codes, &scales)); });
   forward.k = forward.v = codes;
   forward.k_scale = forward.v_scale = scales;
   ASSERT_EQ(isentrope_forward(options, &forward), ISENTROPE_OK) << isentrope_last_error();
-  for (isentrope_array* one : {&forward.k_scale, &forward.v_scale}) {
-    const isentrope_array right = *one;
-    for_each_damage(right, [&](const isentrope_array& damaged) {
-      *one = damaged;
-      expect_answer("k_scale|v_scale", isentrope_forward(options, &forward));
-    });
-    *one = right;
-  }
+  for (isentrope_array* one : {&forward.k_scale, &forward.v_scale})
+    damage(*one, [&] { expect_answer("k_scale|v_scale", isentrope_forward(options, &forward)); });
 }
 
 }  // namespace

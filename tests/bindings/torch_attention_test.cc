@@ -8,6 +8,7 @@
 
 #include "isentrope/error.h"
 #include "isentrope/libtorch/attention.h"
+#include "tests/support/message_of.h"
 
 namespace isentrope {
 namespace {
@@ -243,19 +244,10 @@ TEST(TorchAttention, HalfTheWorkIsDoneByTorchsOtherThread) {
   EXPECT_GT(share, 0.3);
 }
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(TorchAttention, WrongArgumentsAreNamed) {
   const at::Tensor good = torch::randn({1, 2, 4, 8});
   const auto call = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-    return error_of([&] { torch_attention(q, k, v, ScaleRule::standard()); });
+    return message_of([&] { torch_attention(q, k, v, ScaleRule::standard()); });
   };
   EXPECT_EQ(call(good, good.to(at::kDouble), good),
             "[torch_attention] k must be float32; got Double");
@@ -263,7 +255,7 @@ TEST(TorchAttention, WrongArgumentsAreNamed) {
   EXPECT_EQ(call(good, good, torch::randn({1, 2, 5, 8})),
             "[attention] v must have shape [1, 2, 4, 8]; got [1, 2, 5, 8]");
   EXPECT_EQ(
-      error_of([&] { torch_attention(good, good, good, ScaleRule::standard(), {.bias = good}); }),
+      message_of([&] { torch_attention(good, good, good, ScaleRule::standard(), {.bias = good}); }),
       "[torch_attention] bias must broadcast to [1, 2, 4, 4]; got [1, 2, 4, 8]");
 }
 

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "isentrope/error.h"
+#include "tests/support/message_of.h"
 #include "tools/check/judge.h"
 
 namespace isentrope {
@@ -199,15 +200,6 @@ TEST(AttentionState, SplittingKeysAnywhereGivesTheWholeCall) {
     }
   }
   std::printf("largest error over budget: %.3f\n", worst);
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(AttentionState, BadArgumentsAreNamed) {

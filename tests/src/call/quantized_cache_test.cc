@@ -9,6 +9,7 @@
 
 #include "isentrope/error.h"
 #include "isentrope/quantize.h"
+#include "tests/support/message_of.h"
 #include "tests/support/on_target.h"
 #include "tools/check/generate.h"
 #include "tools/check/judge.h"
@@ -237,12 +238,7 @@ TEST(QuantizedCacheCall, IsRefusedByName) {
   const auto message = [&](void (*change)(AttentionInput&)) {
     AttentionInput in = data.input();
     change(in);
-    try {
-      (void)run(in, data.options());
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
+    return message_of([&] { return run(in, data.options()); });
   };
   EXPECT_EQ(message([](AttentionInput& in) { in.k_scale = {}; }),
             "[attention] k_scale must have a number of groups that divides 8 columns; got 0");

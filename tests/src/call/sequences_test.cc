@@ -10,6 +10,7 @@
 
 #include "isentrope/error.h"
 #include "isentrope/write_cache.h"
+#include "tests/support/message_of.h"
 #include "tests/support/on_target.h"
 #include "tools/check/run.h"
 
@@ -98,15 +99,6 @@ TEST_P(Sequences, ABatchHasItsOwnLengthsToo) {
   EXPECT_EQ(batch, packed);
   EXPECT_NE(batch[0], batch[64]);
   EXPECT_EQ(batch.back(), 0);  // without keys
-}
-
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(SequenceErrors, NameTheArgument) {

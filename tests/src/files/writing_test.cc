@@ -13,6 +13,7 @@
 
 #include "isentrope/error.h"
 #include "tests/support/failing_files.h"
+#include "tests/support/message_of.h"
 #include "tests/support/temporary_folder.h"
 
 namespace isentrope {
@@ -156,13 +157,8 @@ TEST(Writing, WhatCannotBeWrittenIsSaidBeforeTheWork) {
   const fs::path deep = recorded.path().parent_path() / "a" / "b" / "result.json";
   command::require_writable(deep);
   EXPECT_TRUE(fs::is_directory(deep.parent_path()));
-  const auto said = [](const fs::path& path) -> std::string {
-    try {
-      command::require_writable(path);
-      return "";
-    } catch (const Error& error) {
-      return error.what();
-    }
+  const auto said = [](const fs::path& path) {
+    return message_of([&] { command::require_writable(path); });
   };
   EXPECT_EQ(said(deep.parent_path()),
             "cannot write \"" + deep.parent_path().string() + "\": it is a folder");

@@ -9,8 +9,8 @@
 #include <numbers>
 #include <string>
 
-#include "isentrope/error.h"
 #include "isentrope/rule_catalogue.h"
+#include "tests/support/message_of.h"
 
 namespace isentrope {
 namespace {
@@ -325,26 +325,19 @@ TEST(ScaleRule, RulesForATrainingLengthAreTiedToIt) {
 }
 
 TEST(ScaleRule, OutOfDomainNamesTheArgument) {
-  const auto message = [](auto make) -> std::string {
-    try {
-      (void)make();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(message([] { return ScaleRule::entropy_invariant(1); }),
+  EXPECT_EQ(message_of([] { return ScaleRule::entropy_invariant(1); }),
             "[scale_rule] base must be above 1 and at most 1e+18; got base = 1");
-  EXPECT_EQ(message([] { return ScaleRule::entropy_invariant(NAN); }),
+  EXPECT_EQ(message_of([] { return ScaleRule::entropy_invariant(NAN); }),
             "[scale_rule] base must be above 1 and at most 1e+18; got base = nan");
-  EXPECT_EQ(message([] { return ScaleRule::cosine({-1}); }),
+  EXPECT_EQ(message_of([] { return ScaleRule::cosine({-1}); }),
             "[scale_rule] tau must be at least 0 and at most 1e+09; got tau = -1");
-  EXPECT_EQ(message([] { return ScaleRule::constant(-2e9); }),
+  EXPECT_EQ(message_of([] { return ScaleRule::constant(-2e9); }),
             "[scale_rule] scale must be at least -1e+09 and at most 1e+09; got scale = -2e+09");
-  EXPECT_NE(message([] { return ScaleRule::entropy_invariant(512, 0); }).find("n_min"),
+  EXPECT_NE(message_of([] { return ScaleRule::entropy_invariant(512, 0); }).find("n_min"),
             std::string::npos);
-  EXPECT_NE(message([] { return ScaleRule::grad_max_cosine(1); }).find("dim"), std::string::npos);
-  EXPECT_NE(message([] { return ScaleRule::standard().lambda({1, 0, 1}, 0); }).find("dim"),
+  EXPECT_NE(message_of([] { return ScaleRule::grad_max_cosine(1); }).find("dim"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { return ScaleRule::standard().lambda({1, 0, 1}, 0); }).find("dim"),
             std::string::npos);
 }
 

@@ -6,17 +6,13 @@
 #include "isentrope/error.h"
 #include "isentrope/rule_catalogue.h"
 #include "isentrope/scale_rule.h"
+#include "tests/support/message_of.h"
 
 namespace isentrope {
 namespace {
 
 std::string message_of(std::string_view text) {
-  try {
-    (void)ScaleRule::parse(text);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return isentrope::message_of([&] { return ScaleRule::parse(text); });
 }
 
 TEST(ScaleRuleText, RoundTrips) {

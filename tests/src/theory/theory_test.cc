@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "isentrope/error.h"
 #include "isentrope/theory/dimension.h"
 #include "isentrope/theory/entropy.h"
 #include "isentrope/theory/gradient.h"
 #include "isentrope/theory/row_expectation.h"
 #include "isentrope/theory/variance.h"
+#include "tests/support/message_of.h"
 
 namespace isentrope::theory {
 namespace {
@@ -286,29 +286,23 @@ TEST(Variance, OfAllPairsIsExact) {
 // --- domains
 
 TEST(Domain, ErrorsNameTheArgumentItsDomainAndItsValue) {
-  const auto message = [](auto call) -> std::string {
-    try {
-      (void)call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(message([] { return sphere_entropy(0.5, 64, 0.1); }),
+  EXPECT_EQ(message_of([] { return sphere_entropy(0.5, 64, 0.1); }),
             "[sphere_entropy] n must be at least 1 and at most 1e+18; got n = 0.5");
-  EXPECT_EQ(message([] { return cosine_optimum(64, 1); }),
+  EXPECT_EQ(message_of([] { return cosine_optimum(64, 1); }),
             "[cosine_optimum] dim must be at least 2 and at most 65536; got dim = 1");
-  EXPECT_EQ(message([] { return normal_optimum(NAN); }),
+  EXPECT_EQ(message_of([] { return normal_optimum(NAN); }),
             "[normal_optimum] n must be at least 1 and at most 1e+18; got n = nan");
-  EXPECT_NE(message([] { return kappa_of_base(1, 64); }).find("got base = 1"), std::string::npos);
-  EXPECT_NE(message([] { return lambda_of_entropy(7, 64, 64); }).find("entropy must be"),
+  EXPECT_NE(message_of([] { return kappa_of_base(1, 64); }).find("got base = 1"),
             std::string::npos);
-  EXPECT_NE(message([] { return jl_dimension(0); }).find("got n = 0"), std::string::npos);
-  EXPECT_NE(message([] { return matched_dimension(64, 64, 1); }).find("base"), std::string::npos);
-  EXPECT_NE(message([] { return normal_row(64, -1); }).find("alpha"), std::string::npos);
-  EXPECT_NE(message([] { return check_score_variance({}, {}, 4); }).find("rows"),
+  EXPECT_NE(message_of([] { return lambda_of_entropy(7, 64, 64); }).find("entropy must be"),
             std::string::npos);
-  EXPECT_NE(message([] { return fit_log({}, {}); }).find("size"), std::string::npos);
+  EXPECT_NE(message_of([] { return jl_dimension(0); }).find("got n = 0"), std::string::npos);
+  EXPECT_NE(message_of([] { return matched_dimension(64, 64, 1); }).find("base"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { return normal_row(64, -1); }).find("alpha"), std::string::npos);
+  EXPECT_NE(message_of([] { return check_score_variance({}, {}, 4); }).find("rows"),
+            std::string::npos);
+  EXPECT_NE(message_of([] { return fit_log({}, {}); }).find("size"), std::string::npos);
 }
 
 }  // namespace
