@@ -9,8 +9,12 @@ import pytest
 import isentrope
 
 
+def started(code, **environment):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment)
+
+
 def run(code, **environment):
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | environment)
+    result = started(code, **environment)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -49,6 +53,8 @@ def test_the_package_is_imported_without_torch(tmp_path):
     assert run(code, **without_torch(tmp_path)).split() == ["False", "False"]
     code = "import isentrope\ntry: from isentrope import hf\nexcept ModuleNotFoundError as error: print(error.name)"
     assert run(code, **without_torch(tmp_path)).split() == ["torch"]
+    result = started("import isentrope; isentrope.attention", **without_torch(tmp_path))
+    assert result.returncode == 1 and "pip install torch" in result.stderr
 
 
 OTHER_ORDERS = ("import torch, isentrope", "import isentrope, torch", "from isentrope import *", "import isentrope._core.library")

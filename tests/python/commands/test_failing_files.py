@@ -108,44 +108,34 @@ def model_folder(tmp_path_factory):
     return tiny_model.save(tiny_model.model(), tmp_path_factory.mktemp("made"), words=2600)
 
 
-def of_commands(name, model_folder, *options):
+COMMANDS = {  # options, with @ before names of files in the folder
+    "inspect": ["--texts", 1, "--max-length", 8, "--json", "@result.json", "--output", "@page.html"],
+    "calibrate": ["--rope", "yarn:4", "--texts", 1, "--length", 256, "--passages", 1, "--lengths", 512, 1024, "--output",
+                  "@rule.json", "--report", "@page.html"],
+    "evaluate": ["--rules", "standard", "scaled(1.1)", "--passages", 1, "--lengths", 0, 256, "--resume", "@kept.jsonl",
+                 "--json", "@result.json"],
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_on_models(name, model_folder, tmp_path):
     def arguments(folder):
-        paths = [folder / option[1:] if str(option).startswith("@") else option for option in options]
-        return tiny_model.process(name, model_folder / "tiny", "--text", model_folder / "text.txt", *paths)
+        options = [folder / option[1:] if str(option).startswith("@") else option for option in COMMANDS[name]]
+        return tiny_model.process(name, model_folder / "tiny", "--text", model_folder / "text.txt", *options)
 
-    return arguments
-
-
-@pytest.mark.long
-def test_inspect(model_folder, tmp_path):
-    options = ["--texts", 1, "--max-length", 8, "--json", "@result.json", "--output", "@page.html"]
-    check(of_commands("inspect", model_folder, *options), tmp_path, lambda call: call[0] in ("write", "rename"))
-
-
-@pytest.mark.long
-def test_calibrate(model_folder, tmp_path):
-    options = ["--rope", "yarn:4", "--texts", 1, "--length", 256, "--passages", 1, "--lengths", 512, 1024, "--output",
-               "@rule.json", "--report", "@page.html"]  # fmt: skip
-    check(of_commands("calibrate", model_folder, *options), tmp_path, lambda call: call[0] in ("write", "rename"))
-
-
-@pytest.mark.long
-def test_evaluate(model_folder, tmp_path):
-    options = ["--rules", "standard", "scaled(1.1)", "--passages", 1, "--lengths", 0, 256, "--resume", "@kept.jsonl",
-               "--json", "@result.json"]  # fmt: skip
-    check(of_commands("evaluate", model_folder, *options), tmp_path, old=None)
+    if name == "evaluate":
+        check(arguments, tmp_path, old=None)
+    else:
+        check(arguments, tmp_path, lambda call: call[0] in ("write", "rename"))
 
 
 BENCH = Path(__file__).parents[3] / "bench"
-KEPT = "from saved_results import saved; saved(pathlib.Path(sys.argv[1], 'found.json'), lambda: list(range(9)))"
-MEASURED = """import argparse, run
-options = argparse.Namespace(output=pathlib.Path(sys.argv[1]), package=os.environ["PYTHONPATH"])
-run.write(sys.executable, options, '{"kind": "bench"}')"""
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("subfolder, statements, old", [("calibration", KEPT, None), ("", MEASURED, "old\n")])
-def test_measurements(subfolder, statements, old, tmp_path):
-    program = f"import os, pathlib, sys; sys.path.insert(0, {str(BENCH / subfolder)!r})\n{statements}"
+def test_measurements(tmp_path):
+    program = f"import pathlib, sys; sys.path.insert(0, {str(BENCH / 'models')!r})\nfrom saved_results import saved"
+    program += "\nsaved(pathlib.Path(sys.argv[1], 'found.json'), lambda: list(range(9)))"
     command = lambda folder: [sys.executable, "-c", program, folder]  # noqa: E731
-    check(command, tmp_path, lambda call: call[0] in ("write", "fsync", "rename"), old, status=1)
+    check(command, tmp_path, lambda call: call[0] in ("write", "fsync", "rename"), old=None, status=1)

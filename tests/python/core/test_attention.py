@@ -82,33 +82,30 @@ def test_statistics_equal_dense_float64(name, rule):
         torch.testing.assert_close(got.to(want.dtype), want, rtol=1e-5, atol=1e-5, msg=lambda m: f"{field}: {m}")
 
 
-@pytest.mark.parametrize("name", masks())
-def test_gradients_equal_dense_float64(name):
-    options = masks()[name]
+def assert_output_and_gradients_are_dense(options, fields=DIFFERENTIABLE):
+    """Compares the output, and the gradients of a loss of output and statistics, with those of dense float64."""
     results = []
-    for attention, dtype in ((isentrope.attention, torch.float32), (dense, torch.float64)):
+    for attention, dtype, asked in ((isentrope.attention, torch.float32, {"return_stats": True}), (dense, torch.float64, {})):
         torch.manual_seed(2)
         leaves = {n: x.to(dtype).requires_grad_() for n, x in zip("qkv", tensors())}
         passed = dict(options) if dtype == torch.float32 else in_double(options)
-        for learned in ("bias", "sinks"):
-            if learned in passed:
-                leaves[learned] = passed[learned] = passed[learned].clone().requires_grad_()
-        if attention is dense:
-            output, s = dense(leaves["q"], leaves["k"], leaves["v"], RULE, **passed)
-        else:
-            output, s = attention(leaves["q"], leaves["k"], leaves["v"], rule=RULE, return_stats=True, **passed)
+        for learned in {"bias", "sinks"} & passed.keys():
+            leaves[learned] = passed[learned] = passed[learned].clone().requires_grad_()
+        output, s = attention(*(leaves[name] for name in "qkv"), **passed, **asked)
         torch.manual_seed(3)
         loss = (output * torch.randn(output.shape)).sum()
-        for name_ in DIFFERENTIABLE:
-            statistic = getattr(s, name_)
-            weights = torch.randn(statistic.shape)
-            loss = loss + (weights * torch.where(s.support > 0, statistic, 0)).sum()
-        loss.backward()
-        results.append({n: x.grad.double() for n, x in leaves.items()})
-    for name_, want in results[1].items():
+        for field in fields:
+            loss = loss + (torch.randn(s.support.shape) * torch.where(s.support > 0, getattr(s, field), 0)).sum()
+        gradients = torch.autograd.grad(loss, list(leaves.values()))
+        results.append({"output": output.double()} | {n: x.double() for n, x in zip(leaves, gradients)})
+    for name, want in results[1].items():
         scale = want.abs().max().clamp(min=1)
-        got = results[0][name_]
-        torch.testing.assert_close(got / scale, want / scale, rtol=0, atol=1e-5, msg=lambda m: f"{name_}: {m}")
+        torch.testing.assert_close(results[0][name] / scale, want / scale, rtol=0, atol=1e-5, msg=lambda m: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("name", masks())
+def test_gradients_equal_dense_float64(name):
+    assert_output_and_gradients_are_dense(masks()[name] | {"rule": RULE})
 
 
 @pytest.mark.filterwarnings("ignore:Input #:UserWarning")

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
-from torch.autograd import forward_ad, gradcheck, gradgradcheck
-from torch.utils.checkpoint import checkpoint
+from compositions import ALL, COMPOSITIONS, assert_same, create_graph, square
+from torch.autograd import gradcheck, gradgradcheck
 
 import isentrope
 from isentrope._core.library import STATISTICS
@@ -117,56 +117,6 @@ def test_documents():
     check_both_orders(lambda *x: isentrope.varlen_attention(*x, *starts, causal=True), (q, k, v))
 
 
-# Compositions, each a function of a function f and its inputs.
-def _sum(f):
-    return lambda *x: sum(part.square().sum() for part in f(*x))
-
-
-def _dual(f, x, t):
-    with forward_ad.dual_level():
-        results = f(*(forward_ad.make_dual(*pair) for pair in zip(x, t)))
-        return [forward_ad.unpack_dual(result).tangent for result in results]
-
-
-def _backward_of_dual(f, x, t):
-    leaves = [part.detach().requires_grad_() for part in x]
-    return torch.autograd.grad(sum(part.square().sum() for part in _dual(f, leaves, t)), leaves)
-
-
-def _dual_of_backward(f, x, t):
-    leaves = [part.detach().requires_grad_() for part in x]
-    return _dual(lambda *duals: torch.autograd.grad(_sum(f)(*duals), duals), leaves, t)
-
-
-def _create_graph(f, x, t):
-    leaves = [part.detach().requires_grad_() for part in x]
-    gradients = torch.autograd.grad(_sum(f)(*leaves), leaves, create_graph=True)
-    return torch.autograd.grad(sum((a * b).sum() for a, b in zip(gradients, t)), leaves)
-
-
-ALL = (0, 1, 2)
-COMPOSITIONS = {
-    "jvp": lambda f, x, t: torch.func.jvp(f, x, t)[1],
-    "linearize": lambda f, x, t: torch.func.linearize(f, *x)[1](*t),
-    "dual numbers": _dual,
-    "jacfwd": lambda f, x, t: torch.func.jacfwd(f, ALL)(*x),
-    "jacrev": lambda f, x, t: torch.func.jacrev(f, ALL)(*x),
-    "hessian": lambda f, x, t: torch.func.hessian(_sum(f), ALL)(*x),
-    "jacrev of jacrev": lambda f, x, t: torch.func.jacrev(torch.func.jacrev(_sum(f), ALL), ALL)(*x),
-    "jacfwd of jacfwd": lambda f, x, t: torch.func.jacfwd(torch.func.jacfwd(f, ALL), ALL)(*x),
-    "jvp of jvp": lambda f, x, t: torch.func.jvp(lambda *x: torch.func.jvp(f, x, t)[1], x, x)[1],
-    "jacrev of jacfwd": lambda f, x, t: torch.func.jacrev(torch.func.jacfwd(_sum(f), ALL), ALL)(*x),
-    "grad of jvp": lambda f, x, t: torch.func.grad(_sum(lambda *x: torch.func.jvp(f, x, t)[1]), ALL)(*x),
-    "jvp of grad": lambda f, x, t: torch.func.jvp(torch.func.grad(_sum(f), ALL), x, t)[1],
-    "vmap of hessian": lambda f, x, t: torch.vmap(torch.func.hessian(lambda q: _sum(f)(q, *x[1:])))(torch.stack([x[0], t[0]])),
-    "grad of grad": lambda f, x, t: torch.func.grad(lambda *x: _sum(lambda *x: torch.func.grad(_sum(f), ALL)(*x))(*x), ALL)(*x),
-    "create_graph": _create_graph,
-    "backward of dual numbers": _backward_of_dual,
-    "dual numbers of backward": _dual_of_backward,
-    "checkpoint": lambda f, x, t: _create_graph(lambda *x: checkpoint(f, *x, use_reentrant=False), x, t),
-}  # fmt: skip
-
-
 def ours(q, k, v):
     output, s = isentrope.attention(q, k, v, causal=True, return_stats=("entropy",))
     return output, s.entropy
@@ -181,12 +131,6 @@ def dense(q, k, v):
     lse = z.exp().sum(-1, keepdim=True).log()
     p = (z - lse).exp()
     return p @ v, lse.squeeze(-1) - (p * z).sum(-1)
-
-
-def assert_same(got, want):
-    leaves = torch.utils._pytree.tree_leaves
-    for a, b in zip(leaves(got), leaves(want), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", COMPOSITIONS)
@@ -255,13 +199,13 @@ def test_operators_under_opcheck(wanted):
 def test_symmetry_of_the_second_order():
     """The Hessian along t and u is the same in either order."""
     x, t, u = (tuple(part.detach() for part in tensors()) for _ in range(3))
-    along = lambda a, b: sum((m * n).sum() for m, n in zip(torch.func.jvp(torch.func.grad(_sum(ours), ALL), x, a)[1], b))  # noqa: E731
+    along = lambda a, b: sum((m * n).sum() for m, n in zip(torch.func.jvp(torch.func.grad(square(ours), ALL), x, a)[1], b))  # noqa: E731
     torch.testing.assert_close(along(t, u), along(u, t))
 
 
 def test_third_order_is_an_error():
     x = tuple(part.detach() for part in tensors())
-    hessian = lambda q: torch.func.hessian(lambda q: _sum(ours)(q, *x[1:]))(q).square().sum()  # noqa: E731
+    hessian = lambda q: torch.func.hessian(lambda q: square(ours)(q, *x[1:]))(q).square().sum()  # noqa: E731
     with pytest.raises(NotImplementedError, match="first or second order; got third order"):
         torch.func.grad(hessian)(x[0])
 
@@ -291,7 +235,7 @@ def test_needed_inputs_only():
         wanted = [leaves[i] for i in subset]
         found = []
         for f in (ours, dense):
-            gradients = torch.autograd.grad(_sum(f)(*leaves), wanted, create_graph=True)
+            gradients = torch.autograd.grad(square(f)(*leaves), wanted, create_graph=True)
             found.append(torch.autograd.grad(sum(g.square().sum() for g in gradients), wanted))
         assert_same(*found)
 
@@ -360,5 +304,5 @@ def test_autocast():
     rounded = lambda *x: isentrope.attention(*(part.bfloat16() for part in x), causal=True).float()  # noqa: E731
     with torch.autocast("cpu", torch.bfloat16):
         cast = lambda *x: isentrope.attention(*x, causal=True).float()  # noqa: E731
-        got = torch.func.jvp(cast, x, t)[1], _create_graph(lambda *x: [cast(*x)], x, t)
-    assert_same(got, (torch.func.jvp(rounded, x, t)[1], _create_graph(lambda *x: [rounded(*x)], x, t)))
+        got = torch.func.jvp(cast, x, t)[1], create_graph(lambda *x: [cast(*x)], x, t)
+    assert_same(got, (torch.func.jvp(rounded, x, t)[1], create_graph(lambda *x: [rounded(*x)], x, t)))

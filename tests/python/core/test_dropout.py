@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 import transformers as hf
 from dense import dense, dropout_factors
-from test_attention import in_double, masks, tensors
+from test_attention import assert_output_and_gradients_are_dense, masks, tensors
 from torch.utils.checkpoint import checkpoint
 
 import isentrope
@@ -33,19 +33,7 @@ def test_the_mask_is_the_documented_function():
 
 @pytest.mark.parametrize("name", masks())
 def test_values_and_gradients_equal_dense_float64(name):
-    results = []
-    for attention, dtype in ((isentrope.attention, torch.float32), (dense, torch.float64)):
-        torch.manual_seed(2)
-        leaves = [x.to(dtype).requires_grad_() for x in tensors()]
-        options = masks()[name] if dtype == torch.float32 else in_double(masks()[name])
-        asked = {"return_stats": True} if attention is isentrope.attention else {}
-        output, s = attention(*leaves, **options, **OPTIONS, **asked)
-        torch.manual_seed(3)
-        loss = (output * torch.randn(output.shape)).sum() + torch.where(s.support > 0, s.entropy, 0).sum()
-        results.append([output, s.entropy, *torch.autograd.grad(loss, leaves)])
-    for got, want in zip(*results):
-        scale = want.abs().max().clamp(min=1)
-        torch.testing.assert_close(got.double() / scale, want / scale, rtol=0, atol=1e-5)
+    assert_output_and_gradients_are_dense(masks()[name] | OPTIONS, ["entropy"])
 
 
 def test_the_statistics_are_those_without():

@@ -120,87 +120,56 @@ def test_attention_names_the_argument(name):
         isentrope.attention(**arguments)
 
 
-@pytest.mark.parametrize(
-    "changed, error, message",
-    [
-        ({"q": PACKED[0][None]}, ValueError, "q must be a tensor of 3 dimensions"),
-        ({"cu_seq_q": torch.tensor([0, 2, 6])}, ValueError, "cu_seqlens_q must begin with 0 and end with 5; got 0 ... 6"),
-        ({"cu_seq_k": torch.tensor([0, 7])}, ValueError, "cu_seqlens_k must have as many documents as cu_seqlens_q"),
-        ({"cu_seq_k": [0, 3, 7]}, TypeError, "cu_seqlens_k must be an int32 or int64 tensor; got list"),
-    ],
-)
-def test_varlen_attention_names_the_argument(changed, error, message):
-    arguments = dict(zip("qkv", PACKED)) | {"cu_seq_q": CU_Q, "cu_seq_k": CU_K} | changed
-    with pytest.raises(error, match=message):
-        isentrope.varlen_attention(**arguments)
+RIGHT = {
+    "varlen_attention": dict(zip("qkv", PACKED)) | {"cu_seq_q": CU_Q, "cu_seq_k": CU_K},
+    "varlen_attention over a cache": {
+        "q": PACKED[0], "k": K, "v": K, "cu_seq_q": CU_Q, "block_table": torch.tensor([[0], [1]]), "seqused_k": torch.tensor([5, 7])},
+    "write_cache": {
+        "k": torch.zeros(2, 2, 8), "v": torch.zeros(2, 2, 8), "k_cache": K.clone(), "v_cache": V.clone(), "slot_mapping": torch.tensor([0, 3])},
+    "decode": {
+        "q": Q, "k_cache": K, "v_cache": V, "block_table": torch.tensor([[0], [1]]), "seqused_k": torch.tensor([5, 7])},
+}  # fmt: skip
+REFUSED = [
+    ("varlen_attention", {"q": PACKED[0][None]}, ValueError, "q must be a tensor of 3 dimensions"),
+    ("varlen_attention", {"cu_seq_q": torch.tensor([0, 2, 6])}, ValueError, "cu_seqlens_q must begin with 0 and end with 5; got 0 ... 6"),
+    ("varlen_attention", {"cu_seq_k": torch.tensor([0, 7])}, ValueError, "cu_seqlens_k must have as many documents as cu_seqlens_q"),
+    ("varlen_attention", {"cu_seq_k": [0, 3, 7]}, TypeError, "cu_seqlens_k must be an int32 or int64 tensor; got list"),
+    ("varlen_attention", {"seqused_k": torch.tensor([5, 7])}, ValueError, r"seqused_k must be None without block_table; got int64 \[2\]"),
+    ("varlen_attention over a cache", {"cu_seq_k": CU_K}, ValueError, r"cu_seq_k must be None with block_table; got int64 \[3\]"),
+    ("varlen_attention over a cache", {"cu_seq_q": torch.tensor([0, 6, 5])}, ValueError, "cu_seq_q must never decrease; got 6 before 5"),
+    ("varlen_attention over a cache", {"cu_seq_q": torch.tensor([0, 5])}, ValueError, r"cu_seq_q must have shape \[3\]; got \[2\]"),
+    ("varlen_attention over a cache", {"cu_seq_q": [0, 2, 5]}, TypeError, "cu_seq_q must be an int32 or int64 tensor; got list"),
+    ("varlen_attention over a cache", {"dropout_p": 0.5}, ValueError, "dropout_p must be 0 with seqused_k and with cu_seq_q; got 0.5"),
+    ("varlen_attention over a cache", {"q": PACKED[0].clone().requires_grad_()}, ValueError, "must not require gradients"),
+    ("write_cache", {"k": K}, ValueError, "k must be a tensor of 3 dimensions; got float32"),
+    ("write_cache", {"k_cache": PACKED[0]}, ValueError, "k_cache must be a tensor of 4 dimensions; got float32"),
+    ("write_cache", {"slot_mapping": [0]}, TypeError, "slot_mapping must be an int32 or int64 tensor; got list"),
+    ("write_cache", {"slot_mapping": torch.tensor([0, 14])}, ValueError, "slot_mapping must hold slots of the 2 pages of 7 keys; got 14"),
+    ("write_cache", {"slot_mapping": torch.tensor([0])}, ValueError, r"slot_mapping must have shape \[2\]; got \[1\]"),
+    ("write_cache", {"v_cache": K.half()}, ValueError, "v_cache must be f32, as k is; got f16"),
+    ("decode", {"block_table": torch.tensor([[0]])}, ValueError, "must have a row for each of the 2 sequences; got 1 and 2"),
+    ("decode", {"block_table": torch.tensor([[1 << 32], [1]])}, ValueError, "block_table must hold page numbers below 2; got 4294967296"),
+    ("decode", {"block_table": torch.tensor([[-(1 << 32)], [1]])}, ValueError, "block_table must hold page numbers below 2; got -4294967296"),
+    ("decode", {"seqused_k": torch.tensor([5, -1])}, ValueError, "seqused_k must be .*; got -1"),
+    ("decode", {"seqused_k": torch.tensor([1 << 62, 3])}, ValueError, "seqused_k must be .*; got 4611686018427387904"),
+    ("decode", {"prefix_keys": torch.tensor([1, 2, 3])}, ValueError, r"prefix_keys must have shape \[2\]; got \[3\]"),
+    ("decode", {"sinks": torch.zeros(3)}, ValueError, "sinks must have shape"),
+    ("decode", {"soft_cap": -1.0}, ValueError, "soft_cap must be finite and not negative"),
+    ("decode", {"q": Q.clone().requires_grad_()}, ValueError, "must not require gradients"),
+    *((function, {name: value}, ValueError, message) for function in ("varlen_attention over a cache", "decode") for name, value, message in (
+        ("seqused_k", torch.tensor([8, 3]), "seqused_k must be at least 0 and at most 7, the keys that a sequence has pages for; got 8"),
+        ("block_table", torch.tensor([[0], [9]]), "block_table must hold page numbers below 2; got 9"),
+        ("prefix_keys", torch.tensor([1]), r"prefix_keys must have shape \[2\]; got \[1\]"),
+    )),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "changed, error, message",
-    [
-        ({"cu_seq_k": CU_K}, ValueError, "cu_seq_k must be None with block_table; got int64 \\[3\\]"),
-        ({"cu_seq_q": torch.tensor([0, 6, 5])}, ValueError, "cu_seq_q must never decrease; got 6 before 5"),
-        ({"cu_seq_q": torch.tensor([0, 5])}, ValueError, "cu_seq_q must have shape \\[3\\]; got \\[2\\]"),
-        ({"cu_seq_q": [0, 2, 5]}, TypeError, "cu_seq_q must be an int32 or int64 tensor; got list"),
-        ({"seqused_k": torch.tensor([8, 3])}, ValueError, "seqused_k must be at least 0 and at most 7, .*; got 8"),
-        ({"block_table": torch.tensor([[0], [9]])}, ValueError, "block_table must hold page numbers below 2; got 9"),
-        ({"prefix_keys": torch.tensor([1])}, ValueError, "prefix_keys must have shape \\[2\\]; got \\[1\\]"),
-        ({"dropout_p": 0.5}, ValueError, "dropout_p must be 0 with seqused_k and with cu_seq_q; got 0.5"),
-        ({"q": PACKED[0].clone().requires_grad_()}, ValueError, "must not require gradients"),
-    ],
-)
-def test_varlen_attention_over_a_cache_names_the_argument(changed, error, message):
-    arguments = {"q": PACKED[0], "k": K, "v": V, "cu_seq_q": CU_Q, "block_table": torch.tensor([[0], [1]]),
-                 "seqused_k": torch.tensor([5, 7])} | changed  # fmt: skip
-    with pytest.raises(error, match=rf"\[varlen_attention\] .*{message}"):
-        isentrope.varlen_attention(**arguments)
-
-
-def test_varlen_attention_needs_a_table_for_a_cache():
-    with pytest.raises(ValueError, match=r"\[varlen_attention\] seqused_k must be None without block_table; got int64 \[2\]"):
-        isentrope.varlen_attention(*PACKED, CU_Q, CU_K, seqused_k=torch.tensor([5, 7]))
-
-
-@pytest.mark.parametrize(
-    "changed, error, message",
-    [
-        ({"k": K}, ValueError, "k must be a tensor of 3 dimensions; got float32"),
-        ({"k_cache": PACKED[0]}, ValueError, "k_cache must be a tensor of 4 dimensions; got float32"),
-        ({"slot_mapping": [0]}, TypeError, "slot_mapping must be an int32 or int64 tensor; got list"),
-        ({"slot_mapping": torch.tensor([0, 14])}, ValueError, "slot_mapping must hold slots of the 2 pages of 7 keys; got 14"),
-        ({"slot_mapping": torch.tensor([0])}, ValueError, "slot_mapping must have shape \\[2\\]; got \\[1\\]"),
-        ({"v_cache": K.half()}, ValueError, "v_cache must be f32, as k is; got f16"),
-    ],
-)
-def test_write_cache_names_the_argument(changed, error, message):
-    new = torch.zeros(2, K.shape[1], K.shape[3])
-    arguments = {"k": new, "v": new, "k_cache": K.clone(), "v_cache": K.clone(), "slot_mapping": torch.tensor([0, 3])} | changed
-    with pytest.raises(error, match=rf"\[write_cache\] {message}"):
-        isentrope.write_cache(**arguments)
-
-
-@pytest.mark.parametrize(
-    "changed, error, message",
-    [
-        ({"block_table": torch.tensor([[0]])}, ValueError, "must have a row for each of the 2 sequences; got 1 and 2"),
-        ({"block_table": torch.tensor([[0], [9]])}, ValueError, "block_table must hold page numbers below 2; got 9"),
-        ({"block_table": torch.tensor([[1 << 32], [1]])}, ValueError, "block_table must hold page numbers below 2; got 4294967296"),
-        ({"block_table": torch.tensor([[-(1 << 32)], [1]])}, ValueError, "block_table must hold page numbers below 2; got -4294967296"),
-        ({"seqused_k": torch.tensor([8, 3])}, ValueError, "seqused_k must be at least 0 and at most 7, the keys that a sequence has pages for; got 8"),
-        ({"seqused_k": torch.tensor([5, -1])}, ValueError, "seqused_k must be .*; got -1"),
-        ({"seqused_k": torch.tensor([1 << 62, 3])}, ValueError, "seqused_k must be .*; got 4611686018427387904"),
-        ({"prefix_keys": torch.tensor([1])}, ValueError, "prefix_keys must have shape \\[2\\]; got \\[1\\]"),
-        ({"prefix_keys": torch.tensor([1, 2, 3])}, ValueError, "prefix_keys must have shape \\[2\\]; got \\[3\\]"),
-        ({"sinks": torch.zeros(3)}, ValueError, "sinks must have shape"),
-        ({"soft_cap": -1.0}, ValueError, "soft_cap must be finite and not negative"),
-        ({"q": Q.clone().requires_grad_()}, ValueError, "must not require gradients"),
-    ],
-)
-def test_decode_names_the_argument(changed, error, message):
-    arguments = {"q": Q, "k_cache": K, "v_cache": V, "block_table": torch.tensor([[0], [1]]),
-                 "seqused_k": torch.tensor([5, 7])} | changed  # fmt: skip
-    with pytest.raises(error, match=rf"\[decode\] .*{message}"):
-        isentrope.decode(**arguments)
+@pytest.mark.parametrize("function, changed, error, message", REFUSED)
+def test_other_functions_name_the_argument_and_themselves(function, changed, error, message):
+    name = function.partition(" ")[0]
+    said = "attention" if message.startswith("cu_seqlens") else name  # as the library names it
+    with pytest.raises(error, match=rf"\[{said}\] .*{message}"):
+        getattr(isentrope, name)(**RIGHT[function] | changed)
 
 
 @pytest.mark.parametrize("name", [name for name in WRONG if DECODES.issuperset(WRONG[name][0])])
@@ -286,15 +255,3 @@ def test_backward_reads_no_statistics_of_other_strides():
     statistics = statistics.transpose(2, 3).contiguous().transpose(2, 3)
     with pytest.raises(ValueError, match="statistics must be contiguous"):
         CHECKED.attention_backward(*call, 1, output, statistics, output, None, False, False, False, False)
-
-
-def test_without_torch_it_says_what_to_install(tmp_path):
-    import os
-    import subprocess
-    import sys
-
-    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
-    path = os.pathsep.join([str(tmp_path), isentrope.__path__[0] + "/.."])
-    call = [sys.executable, "-c", "import isentrope; isentrope.attention"]
-    result = subprocess.run(call, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
-    assert result.returncode == 1 and "pip install torch" in result.stderr

@@ -83,18 +83,6 @@ def test_packed_queries_over_a_cache_are_each_a_decode_step(options, dtype):
             assert torch.equal(got[:, a:b], expected[0])
 
 
-def test_packed_queries_see_what_a_plain_call_of_their_sequence_sees():
-    q, k_cache, v_cache, starts, table, used = a_cache()
-    output, s = isentrope.varlen_attention(q, k_cache, v_cache, starts, block_table=table, seqused_k=used, causal=True, rule=RULE,
-                                           return_stats=True)  # fmt: skip
-    for i, (a, b) in enumerate(zip(starts[:-1], starts[1:])):
-        k, v = (x[table[i]].transpose(0, 1).flatten(1, 2)[None, :, : used[i]] for x in (k_cache, v_cache))
-        want, t = isentrope.attention(q[a:b].transpose(0, 1)[None], k, v, causal=True, rule=RULE, return_stats=True)
-        torch.testing.assert_close(output[a:b], want[0].transpose(0, 1))
-        torch.testing.assert_close(s.entropy[:, a:b], t.entropy[0])
-        assert torch.equal(s.support[:, a:b], t.support[0])
-
-
 def test_packed_queries_have_a_mask_and_a_bias():
     q, k_cache, v_cache, starts, table, used = a_cache()
     keys = table.shape[1] * k_cache.shape[2]

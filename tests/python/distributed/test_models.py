@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 from cases import tensors, whole
-from families import GQA
+from families import CAUSAL, GQA
 from ranks import over, run
 from torch.distributed import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -19,9 +19,7 @@ from isentrope import distributed
 from isentrope.hf.rope import parse, stretch_rope
 
 CONFIGS = {
-    "llama": lambda: transformers.LlamaConfig(**GQA),
-    "mistral": lambda: transformers.MistralConfig(**GQA, sliding_window=5),
-    "gpt_oss": lambda: transformers.GptOssConfig(**GQA, num_local_experts=2, num_experts_per_tok=1, sliding_window=5),
+    **{name: CAUSAL[name] for name in ("llama", "mistral", "gpt_oss")},
     # The first layer has chunks; the second a scale that grows with the position every 3 rows.
     "llama4": lambda: transformers.Llama4TextConfig(**GQA, intermediate_size_mlp=48, num_local_experts=2,
         attention_chunk_size=5, no_rope_layers=[1, 0], floor_scale=3, attn_scale=0.5),

@@ -1,14 +1,12 @@
 """Bytes sent, against the least possible."""
 
-import importlib.util
 import itertools
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 from cases import rows_of, tensors
+from programs import ROOT, loaded
 from ranks import run
 
 from isentrope import distributed
@@ -17,39 +15,24 @@ LENGTH, FLOAT = 48, 4
 KEY = FLOAT * 2 * 2 * (8 + 6)  # bytes of a key and its value: batch, heads, dimensions
 QUERY = FLOAT * 2 * 4
 
-BENCH = Path(__file__).parents[3] / "bench"
-
-
-def loaded(name):
-    """Imports a module of bench/, which is no package."""
-    sys.path.insert(0, str(BENCH))
-    try:
-        spec = importlib.util.spec_from_file_location(f"bench_{name}", BENCH / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.pop(0)
-
-
-Sent = loaded("distributed").Sent
+Sent = loaded("bench/distributed.py").Sent
+cost_model = loaded("bench/cost_model.py")
 
 
 def test_the_cost_model_counts_what_travels():
-    model = loaded("cost_model")
     for ranks, causal in itertools.product((2, 4, 8), (False, True)):
-        work = model.Work(LENGTH, 4, 2, 8, FLOAT, causal)
+        work = cost_model.Work(LENGTH, 4, 2, 8, FLOAT, causal)
         keys = sum(least_keys(rank, ranks, "zigzag", {"causal": causal}) for rank in range(ranks)) * FLOAT * 2 * (8 + 8)
-        assert model.received("ring", work, ranks) == (keys / ranks, 2 * keys / ranks)
+        assert cost_model.received("ring", work, ranks) == (keys / ranks, 2 * keys / ranks)
     # A slow network dominates, and more ranks than heads cannot share them.
-    slow, fast = (model.seconds("ring", work, 8, model.Machine(1e9, rate, 0)) for rate in (1e3, 1e12))
-    assert slow > 2 * fast == pytest.approx(2 * 3.5 * model.flops(work) / 8e9)
-    assert model.seconds("all_to_all", work, 8, model.ASSUMED) == float("inf")
+    slow, fast = (cost_model.seconds("ring", work, 8, cost_model.Machine(1e9, rate, 0)) for rate in (1e3, 1e12))
+    assert slow > 2 * fast == pytest.approx(2 * 3.5 * cost_model.flops(work) / 8e9)
+    assert cost_model.seconds("all_to_all", work, 8, cost_model.ASSUMED) == float("inf")
 
 
 def test_the_plan_of_the_page_is_what_the_model_says():
-    page = (BENCH.parent / "docs/distributed.md").read_text()
-    assert f"<!-- begin plan -->\n{loaded('cost_model').plan()}\n<!-- end plan -->" in page, "bench/distributed.py --page"
+    page = (ROOT / "docs/distributed.md").read_text()
+    assert f"<!-- begin plan -->\n{cost_model.plan()}\n<!-- end plan -->" in page, "bench/distributed.py --page"
 
 
 def least_keys(rank, ranks, layout, mask):

@@ -17,8 +17,8 @@ from isentrope.hf.register import attention_forward
 # The first ten once gave other numbers: sparse attention, masks that models change, modules that do not say they are causal.
 RIGHT = [
     "deepseek_v32", "deepseek_v4", "glm_moe_dsa", "axk2", "hy_v4", "nllb-moe", "bigbird_pegasus", "pegasus_x", "splinter",
-    "llama", "qwen3", "gemma3_text", "gpt_oss", "gpt2", "phi3", "bert", "modernbert", "bart", "t5", "whisper", "clip", "llava",
-    "informer", "dbrx", "zamba2", "parakeet_encoder", "qwen3_vl_vision",
+    "llama", "mistral", "qwen3", "gemma2", "gemma3_text", "gpt_neox", "gpt_oss", "gpt2", "phi3", "bert", "modernbert",
+    "bart", "t5", "whisper", "clip", "llava", "informer", "dbrx", "zamba2", "parakeet_encoder", "qwen3_vl_vision",
 ]  # fmt: skip
 
 

@@ -43,12 +43,17 @@ def test_differences_are_paired_and_their_errors_over_blocks_and_passages():
     assert all(map(math.isnan, late.interval)) and late.to_dict()["low"] is None
 
 
-def test_the_interval_over_passages_is_students():
+def difference_of(gaps):
+    """Returns the difference of a method whose loss is higher by a gap for each passage."""
     results = evaluation.Results(None, {})
-    for passage, gap in enumerate([0.1, 0.2, 0.3]):
-        results.add("a", passage, [3.0])
-        results.add("b", passage, [3.0 + gap])
-    difference = evaluation.compare(results, [evaluation.Method("a"), evaluation.Method("b")], 3, [0, 256])[-1]
+    for passage, gap in enumerate(gaps):
+        results.add("a", passage, [4.0] * 2)
+        results.add("b", passage, [4.0 + gap] * 2)
+    return evaluation.compare(results, [evaluation.Method("a"), evaluation.Method("b")], len(gaps), [0, 512])[-1]
+
+
+def test_the_interval_over_passages_is_students():
+    difference = difference_of([0.1, 0.2, 0.3])
     reach = 4.302653 * 0.1 / math.sqrt(3)
     assert difference.interval == pytest.approx((0.2 - reach, 0.2 + reach), abs=1e-6)
     assert difference.to_dict()["high"] == difference.interval[1]
@@ -64,12 +69,7 @@ def test_the_interval_over_passages_is_students():
      ([0.1, 0.2, 0.3], False), ([-0.2, -0.2, -0.2], False)],
 )  # fmt: skip
 def test_better_is_what_students_t_over_passages_says(gaps, better):
-    results = evaluation.Results(None, {})
-    for passage, gap in enumerate(gaps):
-        results.add("a", passage, [4.0] * 2)
-        results.add("b", passage, [4.0 + gap] * 2)
-    differences = evaluation.compare(results, [evaluation.Method("a"), evaluation.Method("b")], len(gaps), [0, 512])
-    assert evaluation.beats(differences[-1]) is better
+    assert evaluation.beats(difference_of(gaps)) is better
 
 
 @pytest.mark.parametrize("t, df, p", [(6.313752, 1, 0.05), (2.919986, 2, 0.05), (2.353363, 3, 0.05), (1.833113, 9, 0.05),

@@ -1,12 +1,10 @@
 """Weights that keys receive, in recordings, the monitor and inspections."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 import transformers as hf
 from families import model_of
+from programs import loaded
 
 import isentrope
 import isentrope.hf
@@ -60,9 +58,7 @@ def test_an_inspection_has_sinks_and_positions(model):
 
 
 def test_a_bounded_cache_keeps_the_last_and_the_heaviest_entries(model, monkeypatch):
-    file = Path(__file__).parents[3] / "examples/bounded_cache.py"
-    recipe = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location(file.stem, file))
-    spec.loader.exec_module(recipe)
+    recipe = loaded("examples/bounded_cache.py")
     monkeypatch.setattr(recipe, "SIZE", 12)
     monkeypatch.setattr(recipe, "CHUNK", 4)
     tokens, cache, sums, full = torch.randint(1, 61, (16,)), hf.DynamicCache(), {}, hf.DynamicCache()

@@ -1,21 +1,18 @@
 """Recipes: a page is short, shows a file of examples/ unchanged, and the file prints what the page says."""
 
 import ast
-import importlib.machinery
-import importlib.util
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from programs import ROOT, loaded
 
-ROOT = Path(__file__).parents[3]
 PAGES = sorted(ROOT.glob("docs/recipes/*.md"))
 CORPUS = ROOT / "data/king-james.txt"
 GENERATED = ROOT / "docs/results/generate-longer.txt"  # what the recipe printed
@@ -128,10 +125,7 @@ def test_a_calibrated_model_generates_beyond_its_length(tmp_path):
 
 @pytest.fixture
 def demo():
-    loader = importlib.machinery.SourceFileLoader("demo", str(ROOT / "scripts/demo"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("demo", loader))
-    loader.exec_module(module)
-    return module
+    return loaded("scripts/demo")
 
 
 def test_the_demo_counts_the_training_while_other_parts_run(demo, tmp_path, monkeypatch):
@@ -212,9 +206,7 @@ def test_a_consistency_model_has_the_losses_of_torchs_math():
 
     import isentrope
 
-    file = ROOT / "examples/mean_flow.py"
-    recipe = importlib.util.module_from_spec(spec := importlib.util.spec_from_file_location(file.stem, file))
-    spec.loader.exec_module(recipe)
+    recipe = loaded("examples/mean_flow.py")
     ours = list(recipe.train(isentrope.attention))
     with sdpa_kernel(SDPBackend.MATH):
         theirs = list(recipe.train(torch.nn.functional.scaled_dot_product_attention))

@@ -1,11 +1,10 @@
 """tests/plain_language.py finds the sentences of comments, docstrings and pages."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from programs import loaded
 
-SCRIPT = Path(__file__).resolve().parents[2] / "plain_language.py"
 PYTHON = '''
 x: int
 """Of an attribute."""
@@ -25,10 +24,7 @@ class Pair:
 
 @pytest.fixture
 def check():
-    spec = importlib.util.spec_from_file_location("plain_language", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded("tests/plain_language.py")
 
 
 @pytest.mark.parametrize(

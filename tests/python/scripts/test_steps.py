@@ -1,18 +1,14 @@
 """scripts/steps: the time left, a summary of times, and failures."""
 
-import importlib.machinery
-import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from programs import ROOT, loaded
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts/steps"
-sys.path.append(str(SCRIPT.parent))  # has what it imports
 MAKEFILE = """
 setup:
 	@echo noise of pip
@@ -30,10 +26,7 @@ broken:
 
 @pytest.fixture
 def steps():
-    loader = importlib.machinery.SourceFileLoader("steps", str(SCRIPT))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("steps", loader))
-    loader.exec_module(module)
-    return module
+    return loaded("scripts/steps")
 
 
 @pytest.fixture
@@ -41,7 +34,7 @@ def run(tmp_path):
     (tmp_path / "scripts").mkdir()
     (tmp_path / "Makefile").write_text(MAKEFILE)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    return lambda *arguments: subprocess.run([sys.executable, SCRIPT, *arguments], cwd=tmp_path, env=environment,
+    return lambda *arguments: subprocess.run([sys.executable, ROOT / "scripts/steps", *arguments], cwd=tmp_path, env=environment,
                                              capture_output=True, text=True, timeout=60)  # fmt: skip
 
 
