@@ -53,16 +53,9 @@ def limits_of(program):
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def measured(python, arguments, threads):
-    command = [str(python), str(HERE / "measure.py"), str(arguments.library), "--threads", str(threads)]
-    command += ["--quick"] if arguments.quick else []
-    package = os.environ | {"PYTHONPATH": str(arguments.package)}
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=package).stdout)
-
-
-def printed_by(program, python, arguments, rounds):
-    """Returns what a program that times the package on one thread prints."""
-    command = [str(python), str(HERE / program), "--json", "--rounds", str(rounds)]
+def printed_by(program, python, arguments, *options):
+    """Returns what a program that times the package prints."""
+    command = [str(python), str(HERE / program), *map(str, options)]
     package = os.environ | {"PYTHONPATH": str(arguments.package)}
     print(program, file=sys.stderr)
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=package).stdout)
@@ -129,12 +122,13 @@ def main():
         "runs": [],
     }
     for threads in [1] if arguments.quick or processors == 1 else [1, processors]:
-        result["runs"].append(measured(python, arguments, threads))
-        result["runs"][-1]["rows"] = rated(result["runs"][-1], result["limits"])
+        quick = ["--quick"] * arguments.quick
+        run = printed_by("measure.py", python, arguments, arguments.library, "--threads", threads, *quick)
+        result["runs"].append(run | {"rows": rated(run, result["limits"])})
     origin = {key: result[key] for key in ("machine", "date")}
-    result["training_step"] = origin | printed_by("watched_step.py", python, arguments, 20 if arguments.quick else 100)
+    result["training_step"] = origin | printed_by("watched_step.py", python, arguments, "--json", "--rounds", 20 if arguments.quick else 100)
     if not arguments.quick:
-        result["derivatives"] = origin | printed_by("derivatives.py", python, arguments, 5)
+        result["derivatives"] = origin | printed_by("derivatives.py", python, arguments, "--json", "--rounds", 5)
     print_table(result)
     arguments.output.mkdir(parents=True, exist_ok=True)
     write_rows(arguments.output / "bench.json", result, 4)

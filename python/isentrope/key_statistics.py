@@ -12,7 +12,7 @@ from torch import Tensor
 from isentrope._core import key_statistics as _operators
 from isentrope._core.cache import Cache
 from isentrope._core.call import Call, call_of, without_sdpa_names
-from isentrope._core.checks import integers, kind, on_device_of
+from isentrope._core.checks import CHECKS, integers
 from isentrope._core.library import CHECKED
 from isentrope._core.options import KeyOptions, check_names
 from isentrope._core.values import check_choice
@@ -49,8 +49,8 @@ def received(
     with _named("received"):
         check_choice("received", "heads", heads, ("query", "key"))
         call, cache = _prepared("received", q, k, (block_table, seqused_k, k_scale), options)
-        of_rows = _of_rows("lse", lse, call).detach()
-        weights = None if weights is None else _of_rows("weights", weights, call)
+        of_rows = CHECKS["lambda_"]("lse", lse, call.q, call.k).detach()
+        weights = None if weights is None else CHECKS["lambda_"]("weights", weights, call.q, call.k)
         if cache is None:
             result = _operators.received(call, of_rows, weights)
         else:
@@ -78,7 +78,7 @@ def weights_at(
     """
     with _named("weights_at"):
         call, cache = _prepared("weights_at", q, k, (block_table, seqused_k, k_scale), options)
-        of_rows = _of_rows("lse", lse, call).detach()
+        of_rows = CHECKS["lambda_"]("lse", lse, call.q, call.k).detach()
         chosen = integers("keys", keys, q, k)
         try:
             chosen = chosen.expand(*call.q.shape[:3], -1)
@@ -119,17 +119,3 @@ def _prepared(function: str, q: Tensor, k: Tensor, of_cache: tuple, options: Any
 def _refuse_gradients(tensors: tuple) -> None:
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in tensors):
         raise ValueError("[attention] inputs must not require gradients over a cache; got one that does: use torch.no_grad()")
-
-
-def _of_rows(name: str, tensor: Any, call: Call) -> Tensor:
-    """Returns a number for each row, as the operators take them."""
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-        raise TypeError(f"[attention] {name} must be a floating-point tensor; got {kind(tensor)}")
-    on_device_of(call.q, name, tensor)
-    try:
-        expanded = tensor.expand(call.q.shape[:3])
-    except RuntimeError:
-        raise ValueError(
-            f"[attention] {name} must be broadcastable to {list(call.q.shape[:3])}; got {list(tensor.shape)}"
-        ) from None
-    return expanded.to(torch.float64 if call.q.dtype is torch.float64 else torch.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -41,81 +42,25 @@ def _fake_results(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, 
     return results_of(q, v.shape[3], wanted)
 
 
-for _name in ("attention", "decode", "decode_codes"):
-    torch.library.register_fake(f"isentrope::{_name}", _fake_results)
-
-
-@torch.library.register_fake("isentrope::quantize")
-def _(rows: Tensor, groups: Any) -> tuple[Tensor, Tensor]:
+def _quantized(rows: Tensor, groups: Any) -> tuple[Tensor, Tensor]:
     codes = torch.empty(rows.shape, dtype=torch.int8, device=rows.device)
     return codes, torch.empty((*rows.shape[:3], groups), dtype=torch.float32, device=rows.device)
-
-
-@torch.library.register_fake("isentrope::write_cache")
-def _(k: Tensor, *args: Any) -> None:
-    pass
-
-
-@torch.library.register_fake("isentrope::row_lengths")
-def _(q: Tensor, *args: Any) -> Tensor:
-    return q.new_empty(q.shape[:3], dtype=torch.int64)
-
-
-@torch.library.register_fake("isentrope::received")
-def _(q: Tensor, k: Tensor, *args: Any) -> Tensor:
-    return _of_keys(q, len(q), k.shape[2])
-
-
-@torch.library.register_fake("isentrope::received_paged")
-def _(q: Tensor, k: Tensor, *args: Any) -> Tensor:
-    return _of_keys(q, len(args[-3]), args[-3].shape[1] * k.shape[2])
 
 
 def _of_keys(q: Tensor, sequences: Any, keys: Any) -> Tensor:
     return q.new_empty((sequences, q.shape[1], keys), dtype=_of_statistics(q))
 
 
-@torch.library.register_fake("isentrope::decode_received")
-def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    *_, table, _, _, _ = rest
-    return *_fake_results(q, k, v, *rest), _of_keys(q, len(table), table.shape[1] * k.shape[2])
+def _of_pages(q: Tensor, k: Tensor, table: Tensor) -> Tensor:
+    return _of_keys(q, len(table), table.shape[1] * k.shape[2])
 
 
 def _fake_weights(q: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    keys = args[SHARED]
-    return tuple(q.new_empty(keys.shape, dtype=_of_statistics(q)) for _ in range(3))
+    return tuple(q.new_empty(args[SHARED].shape, dtype=_of_statistics(q)) for _ in range(3))
 
 
-for _name in ("weights_at", "weights_at_paged"):
-    torch.library.register_fake(f"isentrope::{_name}", _fake_weights)
-
-
-@torch.library.register_fake("isentrope::keys_seen")
-def _(q: Tensor, *args: Any) -> Tensor:
-    return q.new_empty((q.shape[0], args[-1].shape[0], 2), dtype=torch.int64)
-
-
-@torch.library.register_fake("isentrope::check_call")
-def _(*args: Any) -> None:
-    check_ranks(**dict(zip("qkv", args)))
-
-
-@torch.library.register_fake("isentrope::attention_backward")
-def _(*args: Any) -> tuple[Tensor, ...]:
-    q, k, v = args[:3]
-    return gradient_results(q, k, v, *args[-4:])
-
-
-@torch.library.register_fake("isentrope::attention_tangent")
-@torch.library.register_fake("isentrope::attention_second_tangent")
-def _(*args: Any) -> tuple[Tensor, Tensor]:
-    q, _, v, wanted = *args[:3], args[SHARED]
-    return results_of(q, v.shape[3], wanted)[:2]
-
-
-@torch.library.register_fake("isentrope::attention_second_order")
-def _(*args: Any) -> tuple[Tensor, ...]:
-    return gradient_results(*(*args[:3], *args[-3:], False))
+def _fake_tangents(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return results_of(q, v.shape[3], rest[SHARED - 3])[:2]
 
 
 def gradient_results(
@@ -130,3 +75,26 @@ def gradient_results(
         optional(wants_lambda, *q.shape[:3]),
         optional(wants_sinks, q.shape[1]),
     )
+
+
+_FAKES: dict[str, Callable[..., Any]] = {
+    "attention": _fake_results,
+    "attention_backward": lambda q, k, v, *rest: gradient_results(q, k, v, *rest[-4:]),
+    "attention_second_order": lambda q, k, v, *rest: gradient_results(q, k, v, *rest[-3:], False),
+    "attention_second_tangent": _fake_tangents,
+    "attention_tangent": _fake_tangents,
+    "check_call": lambda *args: check_ranks(**dict(zip("qkv", args))),
+    "decode": _fake_results,
+    "decode_codes": _fake_results,
+    "decode_received": lambda q, k, v, *rest: (*_fake_results(q, k, v, *rest), _of_pages(q, k, rest[-4])),
+    "keys_seen": lambda q, *args: q.new_empty((q.shape[0], args[-1].shape[0], 2), dtype=torch.int64),
+    "quantize": _quantized,
+    "received": lambda q, k, *args: _of_keys(q, len(q), k.shape[2]),
+    "received_paged": lambda q, k, *args: _of_pages(q, k, args[-3]),
+    "row_lengths": lambda q, *args: q.new_empty(q.shape[:3], dtype=torch.int64),
+    "weights_at": _fake_weights,
+    "weights_at_paged": _fake_weights,
+    "write_cache": lambda *args: None,
+}
+for _name, _fake in _FAKES.items():
+    torch.library.register_fake(f"isentrope::{_name}", _fake)

@@ -27,20 +27,20 @@ _WEIGHTS = SHARED + 1  # place of the row weights in the operator's arguments, a
 
 def received(call: Call, lse: Tensor, weights: Tensor | None) -> Tensor:
     """Calls the operator on the path that torch's current state requires."""
-    return _call(_Received, OPS.received.default, CHECKED.received, call, (lse, weights), weights)
+    return _call(_Received, OPS.received.default, call, (lse, weights), weights)
 
 
 def weights_at(call: Call, lse: Tensor, keys: Tensor) -> Tensor:
-    return _call(_WeightsAt, OPS.weights_at.default, CHECKED.weights_at, call, (lse, keys), None)[0]
+    return _call(_WeightsAt, OPS.weights_at.default, call, (lse, keys), None)[0]
 
 
-def _call(function: Any, operator: Any, checked: Any, call: Call, more: tuple, weights: Tensor | None) -> Any:
+def _call(function: Any, operator: Any, call: Call, more: tuple, weights: Tensor | None) -> Any:
     if torch.compiler.is_compiling():
         return operator(*call, *more)
     tensors = (*(call[place] for place in _PLACES), weights)
     if transformed() or torch.is_grad_enabled() and torch._C._any_requires_grad(*(x for x in tensors if x is not None)):
         return function.apply(*tensors, (*call, *more))
-    return checked(*call, *more)
+    return function.checked(*call, *more)
 
 
 def _in_float32(call: Call, dtype: torch.dtype, values: Tensor) -> Call:
@@ -106,7 +106,23 @@ def _gradients_of_weights_at(call: Call, more: tuple, upstream: Tensor, wants: A
 class _KeyStatistic(torch.autograd.Function):
     """An operator as an autograd function of q, k, bias, sinks, weights and, as one argument, all others."""
 
+    operator: Any
+    checked: Any
     gradients: Any
+
+    @classmethod
+    def forward(cls, *args: Any) -> Any:
+        return cls.checked(*args[-1])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
+        results = output if isinstance(output, tuple) else ()
+        _KeyStatistic.save(ctx, (*inputs[-1], *results))
+        ctx.mark_non_differentiable(*results[1:])
+
+    @classmethod
+    def backward(cls, ctx: Any, upstream: Tensor, *_: Any) -> tuple:  # type: ignore[override]
+        return *cls.compute(ctx, upstream, ctx.needs_input_grad[2:4]), None
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> None:
@@ -135,41 +151,19 @@ class _KeyStatistic(torch.autograd.Function):
 
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple, *args: Any) -> tuple:
-        names, results = names_of(OPS.received.default if cls is _Received else OPS.weights_at.default)
-        return call_batched(cls.apply_all, names, results, info.batch_size, in_dims[-1], args[-1])
+        return call_batched(cls.apply_all, *names_of(cls.operator), info.batch_size, in_dims[-1], args[-1])
 
 
 class _Received(_KeyStatistic):
+    operator = OPS.received.default
+    checked = staticmethod(CHECKED.received)
     gradients = staticmethod(_gradients_of_received)
-
-    @staticmethod
-    def forward(*args: Any) -> Tensor:
-        return CHECKED.received(*args[-1])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
-        _Received.save(ctx, inputs[-1])
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple:
-        return *_Received.compute(ctx, upstream, ctx.needs_input_grad[2:4]), None
 
 
 class _WeightsAt(_KeyStatistic):
+    operator = OPS.weights_at.default
+    checked = staticmethod(CHECKED.weights_at)
     gradients = staticmethod(_gradients_of_weights_at)
-
-    @staticmethod
-    def forward(*args: Any) -> tuple[Tensor, ...]:
-        return CHECKED.weights_at(*args[-1])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-        _WeightsAt.save(ctx, (*inputs[-1], *output))
-        ctx.mark_non_differentiable(*output[1:])
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor, *_: Any) -> tuple:
-        return *_WeightsAt.compute(ctx, upstream, ctx.needs_input_grad[2:4]), None
 
 
 def _register(name: str, function: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from isentrope.commands.evaluate import table
 from isentrope._core.files import name_of, read_text
-from isentrope.commands.frame import Outputs, Parser, progress_of, run, text_count, token_count, whole_number
+from isentrope.commands.frame import Outputs, Parser, command, progress_of, text_count, token_count, whole_number
 from isentrope.commands.reading import dtype_of, load_causal, passages_of
 
 
@@ -141,9 +141,7 @@ def _calibrate(options: argparse.Namespace) -> None:
     outputs.write(result, _as_text(result))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return run("calibrate", _parser(), _calibrate, arguments)
-
+main = command("calibrate", _parser, _calibrate)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from isentrope._core.files import read_text
-from isentrope.commands.frame import Parser, described, put, run, whole_number
+from isentrope.commands.frame import Parser, command, described, put, whole_number
 
 
 def _parser() -> Parser:
@@ -132,9 +132,7 @@ def _check(arguments: argparse.Namespace) -> int:
     return 1 if summary["failed"] else 0
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return run("check", _parser(), _check, arguments)
-
+main = command("check", _parser, _check)
 
 if __name__ == "__main__":
     sys.exit(main())

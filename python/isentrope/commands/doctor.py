@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from isentrope.commands.frame import Parser, program, put, run, whole_number
+from isentrope.commands.frame import Parser, command, program, put, whole_number
 
 _GGML_BACKEND = "libggml-isentrope.so"
 _PACKAGES = ("torch", "numpy", "triton", "transformers", "gguf")
@@ -157,5 +157,4 @@ def _installed() -> bool:
     return True
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return run("doctor", _parser(), _body, arguments)
+main = command("doctor", _parser, _body)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from isentrope._core.files import name_of, read_text
-from isentrope.commands.frame import Outputs, Parser, progress_of, run, text_count, token_count, whole_number
+from isentrope.commands.frame import Outputs, Parser, command, progress_of, text_count, token_count, whole_number
 from isentrope.commands.reading import dtype_of, load_causal, passages_of
 
 _DISTANCES = 8
@@ -116,9 +116,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     outputs.write(result, "\n".join([table(result["nll"]), *answers]))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return run("evaluate", _parser(), _evaluate, arguments)
-
+main = command("evaluate", _parser, _evaluate)
 
 if __name__ == "__main__":
     sys.exit(main())

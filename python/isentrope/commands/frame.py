@@ -157,24 +157,30 @@ def described(error: BaseException) -> str:
     return ("" if known else type(error).__name__ + ": ") + " ".join(str(error).split())
 
 
-def run(command: str, parser: Parser, body: Callable[[argparse.Namespace], int | None], arguments: list[str] | None) -> int:
-    """Runs body(options) and returns its exit status, 0 for None; 2 after an error, printed as one line; 130 after
-    Ctrl-C, with the KeyboardInterrupt's text if it has one."""
-    sys.stderr = sys.stderr or open(os.devnull, "w")
-    options = None
-    try:
-        if sys.stdout is None:
-            raise _lost(OSError(errno.EBADF, "it is closed"))
+def command(
+    name: str, parser: Callable[[], Parser], body: Callable[[argparse.Namespace], int | None]
+) -> Callable[..., int]:
+    """Returns the `main` of a command, which runs body(options) and returns its exit status: 0 for None; 2 after an error,
+    printed as one line; 130 after Ctrl-C, with the KeyboardInterrupt's text if it has one."""
+
+    def main(arguments: list[str] | None = None) -> int:
+        sys.stderr = sys.stderr or open(os.devnull, "w")
+        options = None
         try:
-            options = parser.parse_args(arguments)
-            return body(options) or 0
-        finally:
-            _flush()
-    except KeyboardInterrupt as stop:
-        resume = getattr(options, "resume", None)
-        kept = str(stop) or (f"finished passages are kept in {resume}" if resume else "")
-        _say(f"isentrope {command}: interrupted{f'; {kept}' if kept else ''}")
-        return 130
-    except Exception as error:
-        _say(f"isentrope {command}: {described(error)}")
-        return 2
+            if sys.stdout is None:
+                raise _lost(OSError(errno.EBADF, "it is closed"))
+            try:
+                options = parser().parse_args(arguments)
+                return body(options) or 0
+            finally:
+                _flush()
+        except KeyboardInterrupt as stop:
+            resume = getattr(options, "resume", None)
+            kept = str(stop) or (f"finished passages are kept in {resume}" if resume else "")
+            _say(f"isentrope {name}: interrupted{f'; {kept}' if kept else ''}")
+            return 130
+        except Exception as error:
+            _say(f"isentrope {name}: {described(error)}")
+            return 2
+
+    return main

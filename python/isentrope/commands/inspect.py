@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isentrope._core.files import name_of, read_text
-from isentrope.commands.frame import Outputs, Parser, progress_of, run, text_count, token_count
+from isentrope.commands.frame import Outputs, Parser, command, progress_of, text_count, token_count
 from isentrope.commands.reading import load, tokenised
 
 
@@ -102,9 +102,7 @@ def _inspect(options: argparse.Namespace) -> None:
     outputs.write(result.to_dict() | names, readable)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return run("inspect", _parser(), _inspect, arguments)
-
+main = command("inspect", _parser, _inspect)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from isentrope._core.files import check_output
-from isentrope.commands.frame import Outputs, Parser, progress_of, run, whole_number
+from isentrope.commands.frame import Outputs, Parser, command, progress_of, whole_number
 
 
 def _parser() -> Parser:
@@ -99,9 +99,7 @@ def _tune(options: argparse.Namespace) -> None:
     outputs.write(result, f"{table(result)}\nwrote {file}")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    return run("tune", _parser(), _tune, arguments)
-
+main = command("tune", _parser, _tune)
 
 if __name__ == "__main__":
     sys.exit(main())

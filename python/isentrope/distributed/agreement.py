@@ -6,7 +6,6 @@ compiler traces. Rank 0 reads the others' entries and publishes the verdict.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from contextlib import suppress
@@ -20,7 +19,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.distributed import PrefixStore, ProcessGroup, Store
 
-from isentrope.distributed.exchange import failure, meet, resolved
+from isentrope.distributed.exchange import failure, meet, resolved, tag_of
 from isentrope.distributed.layout import pieces, rows_of
 
 COMPARISON = "as arguments are compared"
@@ -52,8 +51,7 @@ class Configuration(NamedTuple):
 
     @property
     def tag(self) -> int:
-        """Message tag that two configurations are unlikely to share."""
-        return int.from_bytes(hashlib.sha256(self.text().encode()).digest()[:4], "big") >> 1
+        return tag_of(self.text())
 
 
 @lru_cache(maxsize=256)

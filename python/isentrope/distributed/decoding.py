@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +12,7 @@ from isentrope._core.call import call_of
 from isentrope._core.checks import CHECKS, check_dense, check_sinks
 from isentrope._core.options import PartOptions, check_names
 from isentrope._core.values import checked_integer
-from isentrope.distributed.exchange import Group, exchange, group_name, resolved
+from isentrope.distributed.exchange import Group, exchange, group_name, resolved, tag_of
 from isentrope.states import AttentionState, require_state
 from isentrope.states import merge as merge_two
 from isentrope.statistics import BITS, StatisticNames, Statistics, statistic_names, wanted_bits
@@ -40,7 +39,7 @@ def merge(state: AttentionState, group: Group = None) -> AttentionState:
         raise ValueError("[merge] state must have statistics with lse; got none")
     # float64 represents all numbers of keys and all float32 numbers exactly.
     packed = torch.cat([output.double(), torch.stack([x.double() for x in by_name.values()], -1)], -1)
-    tag = _tag(tuple(output.shape), output.dtype, tuple(by_name))
+    tag = tag_of(repr((tuple(output.shape), output.dtype, tuple(by_name))))
     sizes = [packed.numel()] * ranks
     received = exchange(packed.reshape(-1).repeat(ranks), sizes, sizes, tag, "as states are merged", name)
     received = received.view(ranks, *packed.shape)
@@ -51,10 +50,6 @@ def merge(state: AttentionState, group: Group = None) -> AttentionState:
         here = AttentionState(part[..., : output.shape[3]].float(), Statistics(**typed))
         merged = here if merged is None else merge_two(merged, here)
     return AttentionState(merged.output.to(output.dtype), merged.statistics)
-
-
-def _tag(*what: object) -> int:
-    return int.from_bytes(hashlib.sha256(repr(what).encode()).digest()[:4], "big") >> 1
 
 
 def decode(

@@ -6,6 +6,7 @@ different arguments do not receive each other's messages. Gloo would fail or acc
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 import torch
@@ -35,6 +36,11 @@ def group_name(group: Group) -> str:
             f"got {shown(group)}"
         )
     return (dist.group.WORLD if group is None else group).group_name  # type: ignore[union-attr]
+
+
+def tag_of(text: str) -> int:
+    """Returns a message tag that two texts are unlikely to share."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
 class Pending:

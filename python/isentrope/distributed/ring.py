@@ -22,7 +22,7 @@ from torch.distributed import ProcessGroup
 from isentrope._core.library import AXES, CHECKED
 from isentrope._core.masks import Masks
 from isentrope.distributed.agreement import Configuration, parsed
-from isentrope.distributed.exchange import BACKWARD, FORWARD, Messages, Pending, resolved, start
+from isentrope.distributed.exchange import BACKWARD, FORWARD, Pending, resolved, start
 from isentrope.distributed.layout import Range, joined, local_slices, overlap, pieces
 from isentrope.distributed.rows import Rows, call_of_segment, empty_results, sink_gradient, upstream_of_blocks
 from isentrope.distributed.visibility import Segment, keys_seen, needed_keys, segments, spanned
@@ -51,6 +51,8 @@ class KeyExchange:
         found = iter(keys_seen(masks, configuration.batch, self.length, every_piece))
         self.seen = [[next(found) for _ in ranges] for ranges in self.pieces_by_rank]
         """Key ranges that each piece of each rank sees, one for each sequence of the batch."""
+        own = self.own_pieces
+        self.own = [Block(keys, k[:, :, rows], v[:, :, rows]) for keys, rows in zip(own, local_slices(own, own))]
         shifts = range(self.ranks)
         self.steps = [[shift] for shift in shifts] if configuration.method == "ring" else [list(shifts)]
 
@@ -63,10 +65,6 @@ class KeyExchange:
         """Returns the keys of `owner` that `rank` computes with."""
         return needed_keys([range_ for piece in self.seen[rank] for range_ in piece], self.pieces_by_rank[owner])
 
-    def own_blocks(self, ranges: list[Range]) -> list[Block]:
-        slices = local_slices(self.own_pieces, ranges)
-        return [Block(range_, self.k[:, :, keys], self.v[:, :, keys]) for range_, keys in zip(ranges, slices)]
-
     def blocks(self) -> Iterator[list[Block]]:
         """Yields the blocks of each step, in the order of the sequence, while the next step's blocks are in flight."""
         under_way = self._start(self.steps[0])
@@ -78,31 +76,28 @@ class KeyExchange:
             yield joined_blocks(blocks)
 
     def _start(self, shifts: list[int]) -> tuple[list[Block], Pending]:
-        sends: Messages = {}
-        receives: Messages = {}
-        blocks = self.own_blocks(self.own_pieces) if 0 in shifts else []
-        for to, owner in self._peers(shifts):
-            if ranges := self.needed(to, self.rank):
-                sends[to] = [x.contiguous() for block in self.own_blocks(ranges) for x in block[1:]]
-            if ranges := self.needed(self.rank, owner):
-                received = self._empty(ranges)
-                receives[owner] = [x for block in received for x in block[1:]]
-                blocks += received
-        return blocks, start(self.group, self.tag, self.phase, sends, receives)
+        outgoing = {to: parts_of(self.own, self.needed(to, self.rank)) for to, _ in self._peers(shifts)}
+        incoming = {owner: self.needed(self.rank, owner) for _, owner in self._peers(shifts)}
+        received, pending = self._exchanged(outgoing, incoming)
+        return (self.own if 0 in shifts else []) + received, pending
 
     def start_return(self, shifts: list[int], gradients: list[Block]) -> tuple[list[Block], Pending]:
         """Sends gradients of a step's blocks, in float32, to their owners, and receives those of own keys."""
-        sends: Messages = {}
-        receives: Messages = {}
-        blocks = []
-        for to, owner in self._peers(shifts):
-            if ranges := self.needed(self.rank, owner):
-                sends[owner] = [x.contiguous() for block in parts_of(gradients, ranges) for x in block[1:]]
-            if ranges := self.needed(to, self.rank):
-                received = self._empty(ranges, torch.float32)
-                receives[to] = [x for block in received for x in block[1:]]
-                blocks += received
-        return blocks, start(self.group, self.tag, self.phase, sends, receives)
+        outgoing = {owner: parts_of(gradients, self.needed(self.rank, owner)) for _, owner in self._peers(shifts)}
+        incoming = {to: self.needed(to, self.rank) for to, _ in self._peers(shifts)}
+        return self._exchanged(outgoing, incoming, torch.float32)
+
+    def _exchanged(
+        self, outgoing: dict[int, list[Block]], incoming: dict[int, list[Range]], dtype: torch.dtype | None = None
+    ) -> tuple[list[Block], Pending]:
+        """Starts to send blocks to peers, and to fill blocks of the incoming ranges, which it returns."""
+        received = {peer: self._empty(ranges, dtype) for peer, ranges in incoming.items()}
+        sends, receives = (
+            {peer: [x.contiguous() for block in blocks for x in block[1:]] for peer, blocks in each.items() if blocks}
+            for each in (outgoing, received)
+        )
+        pending = start(self.group, self.tag, self.phase, sends, receives)
+        return [block for blocks in received.values() for block in blocks], pending
 
     def _peers(self, shifts: list[int]) -> list[tuple[int, int]]:
         """Returns the ranks to send to and to receive from at each shift with messages."""

@@ -92,45 +92,55 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     check_inactive("sdpa.activate")
     text = CHECKED.rule_text(rule_text(rule, None))
     layout = _layout_of_outputs()
-    forward, backward, composed = _kernels(text, layout)
-    differentiated = _differentiated_kernels(text, layout)
+    fused = {key: _fused_kernels(text, layout, key) for key in ("CPU", "AutogradCPU")}
+    composed = _composed_kernel(text)
     library = torch.library.Library("aten", "IMPL")
     from isentrope.sdpa import gpu  # `import isentrope` loads this file, but not what only active calls need
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators")  # the caller asks for the override
-        library.impl(_FORWARD, forward, "CPU", allow_override=True)
-        library.impl(_BACKWARD, backward, "CPU", allow_override=True)
-        for name, kernel in zip((_FORWARD, _BACKWARD), differentiated):
-            library.impl(name, kernel, "AutogradCPU", with_keyset=True, allow_override=True)
+        for key, kernels in fused.items():
+            for name, kernel in zip((_FORWARD, _BACKWARD), kernels):
+                library.impl(name, kernel, key, with_keyset=True, allow_override=True)
         library.impl(_COMPOSED, composed, "CompositeImplicitAutograd", allow_override=True)
         gpu.replace(library, text)
     return Activation(library, text)
 
 
-def _kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor]) -> tuple[Callable, Callable, Callable]:
-    """Returns the forward, backward and composed kernels under the rule `text`. Calls that are not replaced go to torch's
-    own kernels, which are looked up before the replacement."""
-    own, own_backward, own_composed = (
-        torch.library.get_kernel(f"aten::{name}", "CPU") for name in (_FORWARD, _BACKWARD, _COMPOSED)
-    )
+def _fused_kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor], key: str) -> tuple[Callable, Callable]:
+    """Returns the forward and backward kernels of the fused operators under the rule `text`. Calls that are not replaced go
+    to torch's own kernels, which are looked up before the replacement.
 
-    def forward(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-        if not _is_computed(q):
-            warn_of_own(text, q)
-            return own.call_boxed(_KEYS, q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
+    key: "CPU", or "AutogradCPU", where torch's own kernels compute reverse mode of first order. There the operators compute
+    the derivatives that these have not: forward mode, torch.func and double backward.
+    """
+    own, own_backward = (torch.library.get_kernel(f"aten::{name}", key) for name in (_FORWARD, _BACKWARD))
+    computes = key == "CPU"
+
+    def forward(keys, q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
+        if not (_is_computed(q) and (computes or transformed())):
+            if computes:
+                warn_of_own(text, q)
+            return own.call_boxed(keys, q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
         output, statistics, _ = CHECKED.attention(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
-        return laid_out_for(q, output), _heads_inside(statistics[0])
+        return laid_out_for(q, output), _heads_inside(statistics[0].detach())
 
-    def backward(grad_out, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
-        if not _is_computed(q):
+    def backward(keys, grad_out, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
+        twice = transformed() or (torch.is_grad_enabled() and torch._C._any_requires_grad(grad_out, q, k, v))
+        if not (_is_computed(q) and (computes or twice)):
             passed = (grad_out, q, k, v, out, lse, dropout_p, is_causal)
-            return own_backward.call_boxed(_KEYS, *passed, attn_mask=attn_mask, scale=scale)
+            return own_backward.call_boxed(keys, *passed, attn_mask=attn_mask, scale=scale)
         call = _call(text, q, k, v, is_causal, attn_mask, scale)
-        gradients = CHECKED.attention_backward(
-            *call, LSE, out, lse.contiguous()[None], grad_out, None, False, False, False, False
-        )
-        return tuple(_heads_inside(gradient) for gradient in gradients[:3])
+        upstream = (grad_out, None, False, False, False, False)
+        gradients = CHECKED.attention_backward(*call, LSE, out, lse.contiguous()[None], *upstream)[:3]
+        return tuple(_heads_inside(gradient) for gradient in gradients)
+
+    return forward, backward
+
+
+def _composed_kernel(text: str) -> Callable:
+    """Returns the composed function under the rule `text`."""
+    own = torch.library.get_kernel(f"aten::{_COMPOSED}", "CPU")
 
     def composed(
         q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, dropout_mask=None, *, scale=None, enable_gqa=False
@@ -143,37 +153,13 @@ def _kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor]) -> tup
             wanted = _has_fused(q, v, attn_mask, dropout_p)
         if not (wanted and (q.is_cpu or q.is_meta) and is_taken(*passed)):
             warn_of_own(text, q)
-            return own_composed.call_boxed(_KEYS, *passed, dropout_mask, **options)
+            return own.call_boxed(_KEYS, *passed, dropout_mask, **options)
         compute = nested_under_rule if q.is_nested else under_rule
         output = compute(text, *passed[:4], dropout_p=dropout_p, is_causal=is_causal, compute=_attention, **options)
         # torch's own returns the weights beside the output, but no caller uses them.
         return output.contiguous(), torch.empty(0, dtype=q.dtype)
 
-    return forward, backward, composed
-
-
-def _differentiated_kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor]) -> tuple[Callable, Callable]:
-    """Returns autograd's kernels of the fused operators. torch's own compute reverse mode of first order; the operators
-    compute the derivatives that these have not: forward mode, torch.func and double backward."""
-    own, own_backward = (torch.library.get_kernel(f"aten::{name}", "AutogradCPU") for name in (_FORWARD, _BACKWARD))
-
-    def forward(keys, q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-        if not (transformed() and _is_computed(q)):
-            return own.call_boxed(keys, q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
-        output, statistics, _ = CHECKED.attention(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
-        return laid_out_for(q, output), _heads_inside(statistics[0].detach())
-
-    def backward(keys, grad_out, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
-        twice = transformed() or (torch.is_grad_enabled() and torch._C._any_requires_grad(grad_out, q, k, v))
-        if not (twice and _is_computed(q)):
-            passed = (grad_out, q, k, v, out, lse, dropout_p, is_causal)
-            return own_backward.call_boxed(keys, *passed, attn_mask=attn_mask, scale=scale)
-        call = _call(text, q, k, v, is_causal, attn_mask, scale)
-        upstream = (grad_out, None, False, False, False, False)
-        gradients = CHECKED.attention_backward(*call, LSE, out, lse.contiguous()[None], *upstream)[:3]
-        return tuple(_heads_inside(gradient) for gradient in gradients)
-
-    return forward, backward
+    return composed
 
 
 def _is_computed(q: Tensor) -> bool:
