@@ -6,7 +6,7 @@ import pytest
 import tiny_model
 import torch
 import torch.distributed as dist
-from long_terrible_values import ALSO, CU_Q, STATE, K, Q, every_argument, masks_of, refusal, wrong_answers
+from long_terrible_values import ALSO, CU_Q, STATE, K, Q, masks_of, refusal, tests_of, wrong_answers
 from long_terrible_values import CALLS as OF_ONE
 
 import isentrope
@@ -63,15 +63,7 @@ def one_rank():
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("function", CALLS)
-def test_what_is_right_works(function):
-    assert refusal(*CALLS[function]) is None
-
-
-@pytest.mark.parametrize("function, argument", every_argument(CALLS))
-def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
-    call, right = CALLS[function]
-    assert not list(wrong_answers(call, argument, TOGETHER, lambda: right))
+test_what_is_right_works, test_what_is_terrible_is_refused_by_name_or_works = tests_of(CALLS, TOGETHER)
 
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the kernels take tensors on the CPU")

@@ -10,8 +10,7 @@ import torch
 
 import isentrope
 from isentrope import AttentionState, ScaleRule, Statistics
-from isentrope.functions import DocumentOptions, Options, RowOptions, SequenceOptions
-from isentrope._core.options import MaskOptions
+from isentrope._core.options import DocumentOptions, MaskOptions, Options, RowOptions, SequenceOptions
 
 Q, K = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 7, 8)
 CU_Q, CU_K = torch.tensor([0, 2, 5]), torch.tensor([0, 3, 7])
@@ -126,10 +125,6 @@ def refusal(call, arguments):
     return None
 
 
-def every_argument(calls):
-    return [(name, argument) for name in calls for argument in calls[name][1]]
-
-
 def wrong_answers(call, argument, also, arguments, values=TERRIBLE):
     """Returns wrong responses to invalid values of one argument: other errors, or errors without its name."""
     named = re.compile(rf"\b({argument}|{argument.rstrip('_')}|{also.get(argument, argument)})\b")
@@ -145,13 +140,23 @@ def wrong_answers(call, argument, also, arguments, values=TERRIBLE):
             yield f"{label}: a message of {len(said)} characters"
 
 
-@pytest.mark.parametrize("function", CALLS)
-def test_what_is_right_works(function):
-    call, arguments = CALLS[function]
-    assert refusal(call, arguments) is None
+def tests_of(calls, also, more=lambda right: {}, callbacks=()):
+    """Returns two tests: that the arguments of the calls work, and that no argument has a wrong answer.
+
+    more: makes further arguments for each call. callbacks: arguments whose errors inside are their own."""
+
+    @pytest.mark.parametrize("function", calls)
+    def works(function):
+        call, right = calls[function]
+        assert refusal(call, right | more(right)) is None
+
+    @pytest.mark.parametrize("function, argument", [(name, argument) for name in calls for argument in calls[name][1]])
+    def refuses(function, argument):
+        call, right = calls[function]
+        values = {label: x for label, x in TERRIBLE.items() if not (callable(x) and argument in callbacks)}
+        assert not list(wrong_answers(call, argument, also, lambda: right | more(right), values))
+
+    return works, refuses
 
 
-@pytest.mark.parametrize("function, argument", every_argument(CALLS))
-def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
-    call, right = CALLS[function]
-    assert not list(wrong_answers(call, argument, ALSO, lambda: right))
+test_what_is_right_works, test_what_is_terrible_is_refused_by_name_or_works = tests_of(CALLS, ALSO)

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 import isentrope
-from isentrope._core.library import below_autograd
 from isentrope._core.call import Call
-from isentrope._core.library import CHECKED, checked
-from isentrope.functions import SequenceOptions
+from isentrope._core.library import CHECKED, below_autograd, checked
+from isentrope._core.options import SequenceOptions
 
 Q = torch.randn(2, 4, 5, 8)
 K = V = torch.randn(2, 2, 7, 8)

@@ -1,9 +1,8 @@
 """Measurement functions with invalid values: refused by the argument's name, or successful."""
 
-import pytest
 import tiny_model
 import torch
-from long_terrible_values import TERRIBLE, every_argument, refusal, wrong_answers
+from long_terrible_values import tests_of
 
 import isentrope
 import isentrope.hf
@@ -37,8 +36,6 @@ def asked(tokens, distances, answers):
 
 
 QUESTIONS = retrieval.prompt(numbers, TEXTS[0], [60, 200])
-# Errors inside a callback are its own.
-NO_FUNCTIONS = {label: value for label, value in TERRIBLE.items() if not callable(value)}
 CALLS = {
     "inspect": (isentrope.inspect, MEASURED | {"tokenizer": None, "max_length": 100}),
     "inspect of strings": (isentrope.inspect, MEASURED | {"texts": ["a b c d"], "tokenizer": words}),
@@ -63,13 +60,4 @@ ALSO = {"texts": "text|tokenizer|tokens", "tokens": "tokens|token", "name": "met
         "rope": "rope|methods"}  # fmt: skip
 
 
-@pytest.mark.parametrize("function", CALLS)
-def test_what_is_right_works(function):
-    assert refusal(*CALLS[function]) is None
-
-
-@pytest.mark.parametrize("function, argument", every_argument(CALLS))
-def test_what_is_terrible_is_refused_by_name_or_works(function, argument):
-    call, right = CALLS[function]
-    values = NO_FUNCTIONS if argument == "progress" else TERRIBLE
-    assert not list(wrong_answers(call, argument, ALSO, lambda: right, values))
+test_what_is_right_works, test_what_is_terrible_is_refused_by_name_or_works = tests_of(CALLS, ALSO, callbacks=("progress",))

@@ -4,7 +4,7 @@ import pytest
 import tiny_model
 import torch
 import transformers
-from long_terrible_values import TERRIBLE, every_argument, refusal, wrong_answers
+from long_terrible_values import tests_of
 from transformers import masking_utils
 
 import isentrope.hf
@@ -34,8 +34,6 @@ def recorded(wanted):
         pass
 
 
-# Errors inside a mask function are its own.
-NO_FUNCTIONS = {label: value for label, value in TERRIBLE.items() if not callable(value)}
 CALLS = {
     "set_rule": (isentrope.hf.set_rule, {"model": None, "rule": "logn(8)", "layers": [0], "force": False}),
     "model_rule": (isentrope.hf.model_rule, {"model": None}),
@@ -54,20 +52,9 @@ CALLS = {
 ALSO = {"wanted": "statistics|return_stats", "calibration": "document|cannot read", "rule": "text"}
 
 
-def arguments(function):
-    right = CALLS[function][1]
-    return right | ({"model": model()} if "model" in right else {})
-
-
-@pytest.mark.parametrize("function", CALLS)
-def test_a_model_is_what_is_right(function):
-    assert refusal(CALLS[function][0], arguments(function)) is None
-
-
-@pytest.mark.parametrize("function, argument", every_argument(CALLS))
-def test_what_is_terrible_of_a_model_too(function, argument):
-    values = NO_FUNCTIONS if argument == "mask_function" else TERRIBLE
-    assert not list(wrong_answers(CALLS[function][0], argument, ALSO, lambda: arguments(function), values))
+test_a_model_is_what_is_right, test_what_is_terrible_of_a_model_too = tests_of(
+    CALLS, ALSO, lambda right: {"model": model()} if "model" in right else {}, callbacks=("mask_function",)
+)
 
 
 @pytest.mark.parametrize("value", [[], {}, "", 0, False, "yarn:2", {"rope_type": 5}, {"factor": 2}, [1, 2]])

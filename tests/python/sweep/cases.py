@@ -68,30 +68,6 @@ def padded(side: str) -> Callable:
 
 def gradient(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
     """Gradient of a scalar loss with respect to what the model's embeddings return."""
-    return _gradient(model, inputs)
-
-
-def trained(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
-    """The same in training mode."""
-    model.train()
-    try:
-        return _gradient(model, inputs)
-    finally:
-        model.eval()
-
-
-def checkpointed(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
-    """The same in training mode, with activation checkpointing."""
-    if not getattr(model, "supports_gradient_checkpointing", False):
-        return None
-    model.gradient_checkpointing_enable()
-    try:
-        return trained(model, inputs)
-    finally:
-        model.gradient_checkpointing_disable()
-
-
-def _gradient(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
     if "input_ids" not in inputs:
         return None
     seen: list[Tensor] = []
@@ -109,6 +85,26 @@ def _gradient(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def trained(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
+    """The same in training mode."""
+    model.train()
+    try:
+        return gradient(model, inputs)
+    finally:
+        model.eval()
+
+
+def checkpointed(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
+    """The same in training mode, with activation checkpointing."""
+    if not getattr(model, "supports_gradient_checkpointing", False):
+        return None
+    model.gradient_checkpointing_enable()
+    try:
+        return trained(model, inputs)
+    finally:
+        model.gradient_checkpointing_disable()
 
 
 def packed(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor | None:
