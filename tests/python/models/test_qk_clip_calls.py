@@ -57,8 +57,6 @@ def test_blocks_compiled_one_by_one_share_their_graphs(function):
     assert graphs.frame_count == 2  # the first input needs no gradient, those of later blocks do
     assert clips[0].clipped.any() and torch.equal(clips[0].clipped, clips[1].clipped)
     torch.testing.assert_close(clips[1].largest, clips[0].largest)
-    for clip in clips:
-        clip.remove()
 
 
 def test_one_function_compiled_for_all_blocks_has_one_graph():
@@ -68,7 +66,6 @@ def test_one_function_compiled_for_all_blocks_has_one_graph():
     clip = isentrope.QKClip(model, 1.0, projections=NAMED)
     model(torch.randn(2, 9, 32))
     clip.step()
-    clip.remove()
     assert graphs.frame_count == 1 and clip.largest.isfinite().all()
 
 
@@ -112,7 +109,6 @@ def test_a_layer_that_cannot_be_read_is_named_beside_one_that_can():
     clip = isentrope.QKClip(model, projections=lambda name, module: None if name == "1" else NAMED(name, module))
     model(torch.randn(1, 3, 32))
     clip.step()
-    clip.remove()
 
 
 def test_a_resumed_run_that_cannot_be_read_is_refused():
@@ -231,7 +227,6 @@ def test_a_wrapper_that_forwards_attributes_is_no_second_attention(wrapped):
 
     clip = isentrope.QKClip(nn.Sequential(wrapped(Attention())), projections=find)
     assert list(clip.state_dict()["largest"]) == ["0"] and clip.largest.shape == (4,)
-    clip.remove()
 
 
 class OnDevice(nn.Module):

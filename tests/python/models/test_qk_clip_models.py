@@ -133,45 +133,47 @@ def logits_of_torchs_calls(monkeypatch):
     return logits_by_call
 
 
+def around_a_step(config, attention_of, call, monkeypatch, **inputs):
+    """Returns a clip after a step, one of its attention modules, and the unmasked logits of that before and after.
+
+    call: number of the module's call of torch's function."""
+    torch.manual_seed(3)
+    model = hf.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").double().train()
+    largen(model)
+    attention, passed = attention_of(model.transformer.h[0]), []
+    attention.register_forward_pre_hook(lambda *given: passed.append(given[1:]), with_kwargs=True)
+    clip, logits_by_call = isentrope.QKClip(model, tau=0.02), logits_of_torchs_calls(monkeypatch)
+    model(torch.randint(3, 61, (2, 20)), use_cache=False, **inputs)
+    values = {name: x.clone() for name, x in attention.named_parameters()}
+    clip.step()
+    with torch.no_grad():
+        attention(*passed[0][0], **passed[0][1])
+    return clip, attention, values, logits_by_call[call], logits_by_call[-1]
+
+
+def assert_scaled(largest, before, after, mask=None):
+    """Requires these largest logits before a step, and that the step scaled some by the formula."""
+    wanted = (before if mask is None else before.masked_fill(~mask, -torch.inf)).amax((0, 2, 3))
+    torch.testing.assert_close(largest, wanted)
+    gamma = (0.02 / wanted).clamp(max=1)[:, None, None]
+    assert (gamma < 1).any()
+    torch.testing.assert_close(after, gamma * before, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("layout", FALCONS)
 def test_every_layout_of_falcon_is_read_through_torchs_function(layout, monkeypatch):
-    torch.manual_seed(3)
-    model = hf.AutoModelForCausalLM.from_config(FALCONS[layout](), attn_implementation="sdpa").double().train()
-    largen(model)
-    tokens, causal = torch.randint(3, 61, (2, 20)), torch.ones(20, 20, dtype=torch.bool).tril()
-    clip, logits_by_call = isentrope.QKClip(model, tau=0.02), logits_of_torchs_calls(monkeypatch)
-    attention, inputs = model.transformer.h[0].self_attention, []
-    attention.register_forward_pre_hook(lambda *call: inputs.append(call[1:]), with_kwargs=True)
-    model(tokens, use_cache=False)
-    before = logits_by_call[0]
-    clip.step()
-    largest = before.masked_fill(~causal, -torch.inf).amax((0, 2, 3))
-    torch.testing.assert_close(clip.largest[:4], largest)
-    gamma = (0.02 / largest).clamp(max=1)[:, None, None]
-    assert (gamma < 1).any()
-    with torch.no_grad():
-        attention(*inputs[0][0], **inputs[0][1])
-    torch.testing.assert_close(logits_by_call[-1], gamma * before, rtol=1e-9, atol=1e-12)
+    clip, _, _, *logits = around_a_step(FALCONS[layout](), lambda layer: layer.self_attention, 0, monkeypatch)
+    assert_scaled(clip.largest[:4], *logits, torch.ones(20, 20, dtype=torch.bool).tril())
 
 
 def test_cross_attention_of_gpt2_is_scaled_by_its_own_projections(monkeypatch):
-    torch.manual_seed(3)
-    model = hf.AutoModelForCausalLM.from_config(gpt2_with_encoder(), attn_implementation="sdpa").double().train()
-    largen(model)
-    encoded, tokens = torch.randn(2, 7, 32, dtype=torch.float64), torch.randint(3, 61, (2, 20))
-    attention, inputs = model.transformer.h[0].crossattention, []
-    attention.register_forward_pre_hook(lambda *call: inputs.append(call[1:]), with_kwargs=True)
-    clip, logits_by_call = isentrope.QKClip(model, tau=0.02), logits_of_torchs_calls(monkeypatch)
-    model(tokens, encoder_hidden_states=encoded, use_cache=False)
-    before, values = logits_by_call[1], attention.c_attn.weight[:, 32:].clone()  # the second call of the first layer
-    clip.step()
-    largest = {name: value for name, value in clip.heads().items() if "h.0.crossattention" in name}
-    torch.testing.assert_close(torch.tensor(list(largest.values()), dtype=torch.float64), before.amax((0, 2, 3)))
-    gamma = (0.02 / before.amax((0, 2, 3))).clamp(max=1)[:, None, None]
-    assert (gamma < 1).any() and torch.equal(attention.c_attn.weight[:, 32:], values)
-    with torch.no_grad():
-        attention(*inputs[0][0], **inputs[0][1])
-    torch.testing.assert_close(logits_by_call[-1], gamma * before, rtol=1e-9, atol=1e-12)
+    encoded = torch.randn(2, 7, 32, dtype=torch.float64)
+    clip, attention, values, *logits = around_a_step(
+        gpt2_with_encoder(), lambda layer: layer.crossattention, 1, monkeypatch, encoder_hidden_states=encoded
+    )  # the second call of the first layer
+    largest = [value for name, value in clip.heads().items() if "h.0.crossattention" in name]
+    assert_scaled(torch.tensor(largest, dtype=torch.float64), *logits)
+    assert torch.equal(attention.c_attn.weight[:, 32:], values["c_attn.weight"][:, 32:])
 
 
 def test_sinks_are_no_logits():
