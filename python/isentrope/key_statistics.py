@@ -12,7 +12,7 @@ from torch import Tensor
 from isentrope._core import key_statistics as _operators
 from isentrope._core.cache import Cache
 from isentrope._core.call import Call, call_of, without_sdpa_names
-from isentrope._core.checks import CHECKS, integers
+from isentrope._core.checks import integers, per_row
 from isentrope._core.library import CHECKED
 from isentrope._core.options import KeyOptions, check_names
 from isentrope._core.values import check_choice
@@ -49,14 +49,12 @@ def received(
     with _named("received"):
         check_choice("received", "heads", heads, ("query", "key"))
         call, cache = _prepared("received", q, k, (block_table, seqused_k, k_scale), options)
-        of_rows = CHECKS["lambda_"]("lse", lse, call.q, call.k).detach()
-        weights = None if weights is None else CHECKS["lambda_"]("weights", weights, call.q, call.k)
+        of_rows = per_row("lse", lse, call.q, call.k).detach()
+        weights = None if weights is None else per_row("weights", weights, call.q, call.k)
         if cache is None:
             result = _operators.received(call, of_rows, weights)
         else:
-            _refuse_gradients((*call, weights))
-            scales = cache.scales()[:1] or (None,)
-            result = CHECKED.received_paged(*call, of_rows, weights, *scales, cache.pages(), cache.keys(), None)
+            result = _over_cache(CHECKED.received_paged, cache, (*call, of_rows, weights))
     if heads == "query" or k.shape[1] == q.shape[1]:
         return result
     return result.unflatten(1, (k.shape[1], -1)).mean(2)
@@ -78,7 +76,7 @@ def weights_at(
     """
     with _named("weights_at"):
         call, cache = _prepared("weights_at", q, k, (block_table, seqused_k, k_scale), options)
-        of_rows = CHECKS["lambda_"]("lse", lse, call.q, call.k).detach()
+        of_rows = per_row("lse", lse, call.q, call.k).detach()
         chosen = integers("keys", keys, q, k)
         try:
             chosen = chosen.expand(*call.q.shape[:3], -1)
@@ -88,9 +86,7 @@ def weights_at(
             ) from None
         if cache is None:
             return _operators.weights_at(call, of_rows, chosen)
-        _refuse_gradients(call)
-        scales = cache.scales()[:1] or (None,)
-        return CHECKED.weights_at_paged(*call, of_rows, chosen, *scales, cache.pages(), cache.keys(), None)[0]
+        return _over_cache(CHECKED.weights_at_paged, cache, (*call, of_rows, chosen))[0]
 
 
 @contextmanager
@@ -116,6 +112,7 @@ def _prepared(function: str, q: Tensor, k: Tensor, of_cache: tuple, options: Any
     return call_of(q, k, k, **options), cache
 
 
-def _refuse_gradients(tensors: tuple) -> None:
-    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in tensors):
+def _over_cache(operator: Any, cache: Cache, arguments: tuple) -> Any:
+    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in arguments):
         raise ValueError("[attention] inputs must not require gradients over a cache; got one that does: use torch.no_grad()")
+    return operator(*arguments, *(cache.scales()[:1] or (None,)), cache.pages(), cache.keys(), None)

@@ -83,8 +83,8 @@ def _bias(name: str, bias: Any, q: Tensor, k: Tensor) -> Tensor:
     return _expanded(name, _floats(name, bias, q, k), _weights_shape(q, k))
 
 
-def _lambdas(name: str, lambda_: Any, q: Tensor, k: Tensor) -> Tensor:
-    return _expanded(name, _floats(name, lambda_, q, k), tuple(q.shape[:3]))
+def per_row(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
+    return _expanded(name, _floats(name, tensor, q, k), tuple(q.shape[:3]))
 
 
 def integers(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
@@ -127,6 +127,6 @@ _BY_DEFAULT = {type(None): integers, int: _integer, float: _number}
 CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
 CHECKS |= dict.fromkeys(("compiled_scale", "compiled_soft_cap"), _as_it_is)
 CHECKS |= {
-    "lambda_": _lambdas, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence,
+    "lambda_": per_row, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence,
     "dropout_seed": _seed,
 }  # fmt: skip

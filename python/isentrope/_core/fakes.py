@@ -80,7 +80,7 @@ def gradient_results(
 _FAKES: dict[str, Callable[..., Any]] = {
     "attention": _fake_results,
     "attention_backward": lambda q, k, v, *rest: gradient_results(q, k, v, *rest[-4:]),
-    "attention_second_order": lambda q, k, v, *rest: gradient_results(q, k, v, *rest[-3:], False),
+    "attention_second_order": lambda q, k, v, *rest: gradient_results(q, k, v, *(*rest[-3:], False)),
     "attention_second_tangent": _fake_tangents,
     "attention_tangent": _fake_tangents,
     "check_call": lambda *args: check_ranks(**dict(zip("qkv", args))),

@@ -121,7 +121,7 @@ class _KeyStatistic(torch.autograd.Function):
         ctx.mark_non_differentiable(*results[1:])
 
     @classmethod
-    def backward(cls, ctx: Any, upstream: Tensor, *_: Any) -> tuple:  # type: ignore[override]
+    def backward(cls, ctx: Any, upstream: Tensor, *_: Any) -> tuple:
         return *cls.compute(ctx, upstream, ctx.needs_input_grad[2:4]), None
 
     @staticmethod
