@@ -9,23 +9,12 @@
 namespace isentrope::check {
 namespace {
 
-std::uint16_t bits_of(DType type, float x) {
-  return type == DType::bf16 ? from_float<BFloat16>(x).bits : from_float<Float16>(x).bits;
-}
-
 std::vector<float> normal_floats(std::int64_t count, double magnitude, DType type,
                                  std::mt19937& random) {
   std::normal_distribution<double> normal(0, magnitude);
   std::vector<float> values(static_cast<std::size_t>(count));
   for (float& value : values) value = rounded_to(type, static_cast<float>(normal(random)));
   return values;
-}
-
-std::vector<std::uint16_t> bits16_of(DType type, const std::vector<float>& values) {
-  std::vector<std::uint16_t> bits16;
-  if (type == DType::f32) return bits16;
-  for (const float value : values) bits16.push_back(bits_of(type, value));
-  return bits16;
 }
 
 // Returns 0, sorted random cuts, rows.
@@ -51,6 +40,15 @@ float rounded_to(DType type, float x) {
   if (type == DType::bf16) return to_float(from_float<BFloat16>(x));
   if (type == DType::f16) return to_float(from_float<Float16>(x));
   return x;
+}
+
+std::vector<std::uint16_t> bits16_of(DType type, const std::vector<float>& values) {
+  std::vector<std::uint16_t> bits16;
+  if (type == DType::f32) return bits16;
+  for (const float x : values)
+    bits16.push_back(type == DType::bf16 ? from_float<BFloat16>(x).bits
+                                         : from_float<Float16>(x).bits);
+  return bits16;
 }
 
 void Data::make_special() {
@@ -286,13 +284,13 @@ reference::Input Data::reference_input() const {
           .cu_seq_q = view_of(cu_seq_q_)};
 }
 
-AttentionOptions Data::options() const {
+AttentionOptions Data::options(const ParallelFor& parallel_for) const {
   const Problem& p = problem;
   AttentionOptions options{.rule = p.rule,
                            .soft_cap = p.soft_cap,
                            .dropout_p = static_cast<float>(p.dropout),
                            .dropout_seed = p.dropout_seed,
-                           .parallel_for = run_serially};
+                           .parallel_for = parallel_for};
   options.mask = {.causal = p.causal,
                   .window_left = p.window_left,
                   .window_right = p.window_right,

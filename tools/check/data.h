@@ -22,7 +22,7 @@ class Data {
   // Returns keys and values in the problem's type; those of an 8-bit cache before quantization.
   [[nodiscard]] AttentionInput input_as_drawn() const;
   [[nodiscard]] reference::Input reference_input() const;
-  [[nodiscard]] AttentionOptions options() const;
+  [[nodiscard]] AttentionOptions options(const ParallelFor& parallel_for = run_serially) const;
 
   const Problem problem;
   std::vector<float> q, k, v;
@@ -62,5 +62,8 @@ class Data {
 [[nodiscard]] reference::GradientInput random_gradient(const Problem& problem);
 
 [[nodiscard]] float rounded_to(DType type, float x);
+
+// Returns the bits of numbers in a type of 16; none for f32.
+[[nodiscard]] std::vector<std::uint16_t> bits16_of(DType type, const std::vector<float>& values);
 
 }  // namespace isentrope::check

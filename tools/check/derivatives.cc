@@ -42,22 +42,6 @@ class TangentRooms {
   AttentionTangents views_;
 };
 
-// Returns views of the statistics that were computed.
-template <typename Fields>
-ConstRowStatistics views_of(const Problem& p, const Fields& values) {
-  ConstRowStatistics views;
-  for_each_statistic(
-      [&]<typename T, typename Count>(const Statistic&, const std::vector<T>& numbers,
-                                      View<const Count, 3>& view) {
-        if constexpr (std::is_same_v<T, Count>) {
-          if (numbers.size() == static_cast<std::size_t>(p.batch * p.heads * p.queries))
-            view = contiguous_view<const T, 3>(numbers.data(), {p.batch, p.heads, p.queries});
-        }
-      },
-      values, views);
-  return views;
-}
-
 }  // namespace
 
 reference::Input Tensors::input(const Problem& p) const {
@@ -94,7 +78,7 @@ Tensors random_tangents(const Problem& p) {
 }
 
 TangentResult run_tangent(const Data& data, const ForwardResult& forward, const Tensors& tangents,
-                          const AttentionOptions& options, const Passes& passes) {
+                          const std::optional<AttentionOptions>& options, const Passes& passes) {
   const Problem& p = data.problem;
   const Shape<4> shape = {p.batch, p.heads, p.queries, p.value_dim};
   Room output(p.type, shape, forward.output), result_output(p.type, shape);
@@ -111,24 +95,18 @@ TangentResult run_tangent(const Data& data, const ForwardResult& forward, const 
       },
       result.statistics, out.statistics);
   passes.tangent(
-      data.input(), options,
+      data.input(), options.value_or(data.options()),
       {.output = output.tensor(), .statistics = views_of(p, forward), .tangents = rooms.views()},
       out);
   result.output = result_output.floats();
   return result;
 }
 
-TangentResult run_tangent(const Data& data, const ForwardResult& forward, const Tensors& tangents,
-                          const ParallelFor& parallel_for) {
-  AttentionOptions options = data.options();
-  options.parallel_for = parallel_for;
-  return run_tangent(data, forward, tangents, options);
-}
-
 BackwardResult run_second_order(const Data& data, const ForwardResult& forward,
                                 const Tensors& tangents, const TangentResult& tangent_result,
                                 const reference::GradientInput& gradient,
-                                const AttentionOptions& options, const Passes& passes) {
+                                const std::optional<AttentionOptions>& options,
+                                const Passes& passes) {
   const Problem& p = data.problem;
   const Shape<4> shape = {p.batch, p.heads, p.queries, p.value_dim};
   Room output(p.type, shape, forward.output), output_tangent(p.type, shape, tangent_result.output);
@@ -141,23 +119,11 @@ BackwardResult run_second_order(const Data& data, const ForwardResult& forward,
                                .statistic_tangents = views_of(p, tangent_result.statistics)};
   if (!gradient.d_output.empty())
     in.d_output = d_output.emplace(p.type, shape, floats_of(gradient.d_output)).tensor();
-  StatisticFields<std::vector<float>> d_statistics;
-  for_each_statistic([](const Statistic&, const std::vector<double>& values,
-                        std::vector<float>& to) { to = floats_of(values); },
-                     gradient.d_statistics, d_statistics);
+  const StatisticFields<std::vector<float>> d_statistics = floats_of(gradient.d_statistics);
   in.d_statistics = views_of(p, d_statistics);
   GradientRooms results(p);
-  passes.second_order(data.input(), options, in, results.views());
+  passes.second_order(data.input(), options.value_or(data.options()), in, results.views());
   return results.result();
-}
-
-BackwardResult run_second_order(const Data& data, const ForwardResult& forward,
-                                const Tensors& tangents, const TangentResult& tangent_result,
-                                const reference::GradientInput& gradient,
-                                const ParallelFor& parallel_for) {
-  AttentionOptions options = data.options();
-  options.parallel_for = parallel_for;
-  return run_second_order(data, forward, tangents, tangent_result, gradient, options);
 }
 
 }  // namespace isentrope::check

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "tools/check/run.h"
@@ -26,23 +27,16 @@ struct TangentResult {
   StatisticFields<std::vector<float>> statistics;
 };
 [[nodiscard]] TangentResult run_tangent(const Data& data, const ForwardResult& forward,
-                                        const Tensors& tangents, const AttentionOptions& options,
-                                        const Passes& passes = {});
-[[nodiscard]] TangentResult run_tangent(const Data& data, const ForwardResult& forward,
                                         const Tensors& tangents,
-                                        const ParallelFor& parallel_for = run_serially);
+                                        const std::optional<AttentionOptions>& options = {},
+                                        const Passes& passes = {});
 
 // Gradients of the tangents with respect to the inputs, for upstream gradients of the tangents.
 [[nodiscard]] BackwardResult run_second_order(const Data& data, const ForwardResult& forward,
                                               const Tensors& tangents,
                                               const TangentResult& tangent_result,
                                               const reference::GradientInput& gradient,
-                                              const AttentionOptions& options,
+                                              const std::optional<AttentionOptions>& options = {},
                                               const Passes& passes = {});
-[[nodiscard]] BackwardResult run_second_order(const Data& data, const ForwardResult& forward,
-                                              const Tensors& tangents,
-                                              const TangentResult& tangent_result,
-                                              const reference::GradientInput& gradient,
-                                              const ParallelFor& parallel_for = run_serially);
 
 }  // namespace isentrope::check

@@ -65,22 +65,13 @@ Ratio second_order_error_over_budget(const Data& data, const Tensors& tangents,
 }
 
 const char* name_of(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::passed:
-      return "PASSED";
-    case Outcome::failed:
-      return "FAILED";
-    case Outcome::mistrusted:
-      return "MISTRUSTED";
-    case Outcome::skipped:
-      return "SKIPPED";
-  }
-  return "";
+  constexpr const char* kNames[] = {"PASSED", "FAILED", "MISTRUSTED", "SKIPPED"};
+  return kNames[static_cast<std::size_t>(outcome)];
 }
 
 Judge::Judge(const Problem& problem) : data_(problem) {
   // Runs the validator only, without tasks, because the reference trusts its input.
-  (void)run_forward(data_, [](std::int64_t, const auto&) {});
+  (void)run_forward(data_, data_.options([](std::int64_t, const auto&) {}));
   forward_ = reference::attention_forward(data_.reference_input(), data_.options());
   keys_ = reference_key_statistics(data_, forward_, arithmetic_of(data_, forward_));
   if (!problem.backward || problem.page_size > 0 || problem.cache_group > 0) return;

@@ -28,40 +28,22 @@ Work work_of(const Data& data) {
 }
 
 PreparedCall::PreparedCall(const Problem& p, const ParallelFor& parallel_for)
-    : data_(p), options_(data_.options()), input_(data_.input()) {
-  options_.parallel_for = parallel_for;
+    : data_(p), options_(data_.options(parallel_for)), input_(data_.input()) {
+  const auto room = [&](const std::array<std::int64_t, 4>& shape) {
+    return rooms_.emplace_back(p.type, shape).tensor();
+  };
   const std::array<std::int64_t, 4> result = {p.batch, p.heads, p.queries, p.value_dim};
   output_.output = room(result);
-  for_each_statistic(
-      [&]<typename T>(const Statistic&, std::vector<T>& values, View<T, 3>& view) {
-        values.resize(static_cast<std::size_t>(p.batch * p.heads * p.queries));
-        view = contiguous_view<T, 3>(values.data(), {p.batch, p.heads, p.queries});
-      },
-      statistics_, output_.statistics);
+  make_room(p, statistics_, output_.statistics);
   if (!p.backward) return;
-  const Tensor d_output = room(result);
-  for (std::int64_t i = 0; i < result[0] * result[1] * result[2] * result[3]; ++i) {
-    if (p.type == DType::f32) {
-      static_cast<float*>(d_output.data)[i] = 1;
-    } else {
-      const auto unit =
-          p.type == DType::bf16 ? from_float<BFloat16>(1).bits : from_float<Float16>(1).bits;
-      static_cast<std::uint16_t*>(d_output.data)[i] = unit;
-    }
-  }
+  const std::vector<float> ones(
+      static_cast<std::size_t>(p.batch * p.heads * p.queries * p.value_dim), 1);
   upstream_ = {.output = output_.output,
                .statistics = {.lse = output_.statistics.lse},
-               .d_output = d_output};
+               .d_output = rooms_.emplace_back(p.type, result, ones).tensor()};
   gradients_.dq = room({p.batch, p.heads, p.queries, p.dim});
   gradients_.dk = room({p.batch, p.kv_heads, p.keys, p.dim});
   gradients_.dv = room({p.batch, p.kv_heads, p.keys, p.value_dim});
-}
-
-// Allocates a result in the problem's type; halves use the first half of the floats.
-Tensor PreparedCall::room(const std::array<std::int64_t, 4>& shape) {
-  floats_.emplace_back(static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]));
-  const auto view = contiguous_view<float, 4>(floats_.back().data(), shape);
-  return {view.data, data_.problem.type, shape, view.strides};
 }
 
 double PreparedCall::run() {

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
-#include "tools/check/data.h"
+#include "tools/check/room.h"
 
 namespace isentrope::check {
 
@@ -28,12 +29,10 @@ class PreparedCall {
   [[nodiscard]] const Data& data() const { return data_; }
 
  private:
-  Tensor room(const std::array<std::int64_t, 4>& shape);
-
   Data data_;
   AttentionOptions options_;
   // Memory of the views below.
-  std::vector<std::vector<float>> floats_;
+  std::deque<Room> rooms_;
   StatisticFields<std::vector<float>, std::vector<std::int64_t>> statistics_;
   AttentionInput input_;
   AttentionOutput output_;

@@ -12,6 +12,42 @@ inline std::vector<float> floats_of(const std::vector<double>& values) {
   return {values.begin(), values.end()};
 }
 
+inline StatisticFields<std::vector<float>> floats_of(
+    const StatisticFields<std::vector<double>>& values) {
+  StatisticFields<std::vector<float>> floats;
+  for_each_statistic([](const Statistic&, const std::vector<double>& from,
+                        std::vector<float>& to) { to = floats_of(from); },
+                     values, floats);
+  return floats;
+}
+
+// Makes room for the statistics of a problem's rows, with views of it.
+template <typename Values, typename Views>
+void make_room(const Problem& p, Values& values, Views& views) {
+  for_each_statistic(
+      [&]<typename T>(const Statistic&, std::vector<T>& numbers, View<T, 3>& view) {
+        numbers.resize(static_cast<std::size_t>(p.batch * p.heads * p.queries));
+        view = contiguous_view<T, 3>(numbers.data(), {p.batch, p.heads, p.queries});
+      },
+      values, views);
+}
+
+// Returns views of the statistics that were computed.
+template <typename Fields>
+ConstRowStatistics views_of(const Problem& p, const Fields& values) {
+  ConstRowStatistics views;
+  for_each_statistic(
+      [&]<typename T, typename Count>(const Statistic&, const std::vector<T>& numbers,
+                                      View<const Count, 3>& view) {
+        if constexpr (std::is_same_v<T, Count>) {
+          if (numbers.size() == static_cast<std::size_t>(p.batch * p.heads * p.queries))
+            view = contiguous_view<const T, 3>(numbers.data(), {p.batch, p.heads, p.queries});
+        }
+      },
+      values, views);
+  return views;
+}
+
 // Memory for a tensor of the problem's type, and its content as floats.
 class Room {
  public:
@@ -24,10 +60,7 @@ class Room {
   Room(DType type, const std::array<std::int64_t, 4>& shape, const std::vector<float>& values)
       : Room(type, shape) {
     if (type == DType::f32) floats_ = values;
-    for (std::size_t i = 0; i < bits16_.size(); ++i) {
-      bits16_[i] = type == DType::bf16 ? from_float<BFloat16>(values[i]).bits
-                                       : from_float<Float16>(values[i]).bits;
-    }
+    bits16_ = bits16_of(type, values);
   }
 
   [[nodiscard]] Tensor tensor() {

@@ -7,32 +7,14 @@
 
 namespace isentrope::check {
 
-ForwardResult run_forward(const Data& data, const ParallelFor& parallel_for) {
-  AttentionOptions options = data.options();
-  options.parallel_for = parallel_for;
-  return run_forward(data, options);
-}
-
-BackwardResult run_backward(const Data& data, const ForwardResult& forward,
-                            const reference::GradientInput& gradient,
-                            const ParallelFor& parallel_for) {
-  AttentionOptions options = data.options();
-  options.parallel_for = parallel_for;
-  return run_backward(data, forward, gradient, options);
-}
-
-ForwardResult run_forward(const Data& data, const AttentionOptions& options, const Passes& passes) {
+ForwardResult run_forward(const Data& data, const std::optional<AttentionOptions>& given,
+                          const Passes& passes) {
+  const AttentionOptions options = given.value_or(data.options());
   const Problem& p = data.problem;
-  const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
   Room output(p.type, {p.batch, p.heads, p.queries, p.value_dim});
   ForwardResult result;
   AttentionOutput out{output.tensor(), {}};
-  for_each_statistic(
-      [&]<typename T>(const Statistic&, std::vector<T>& values, View<T, 3>& view) {
-        values.resize(rows);
-        view = contiguous_view<T, 3>(values.data(), {p.batch, p.heads, p.queries});
-      },
-      result, out.statistics);
+  make_room(p, result, out.statistics);
   const std::array<std::int64_t, 3> of_rows = {p.batch, p.heads, p.queries},
                                     of_keys = {p.key_batches(), p.heads, p.keys};
   const auto room = [](std::vector<float>& values, const auto& extents) {
@@ -56,30 +38,18 @@ ForwardResult run_forward(const Data& data, const AttentionOptions& options, con
 
 BackwardResult run_backward(const Data& data, const ForwardResult& forward,
                             const reference::GradientInput& gradient,
-                            const AttentionOptions& options, const Passes& passes) {
+                            const std::optional<AttentionOptions>& options, const Passes& passes) {
   const Problem& p = data.problem;
-  const std::vector<float> d_output = floats_of(gradient.d_output);
-  const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
-  const std::array<std::int64_t, 4> output_shape = {p.batch, p.heads, p.queries, p.value_dim};
-  Room output(p.type, output_shape, forward.output);
-  std::optional<Room> upstream;
-  AttentionGradientInput in{.output = output.tensor()};
-  if (!d_output.empty()) in.d_output = upstream.emplace(p.type, output_shape, d_output).tensor();
-  const auto place = [&]<typename T>(const Statistic&, const std::vector<T>& values,
-                                     View<const T, 3>& view) {
-    if (values.size() != rows) return;
-    view = contiguous_view<const T, 3>(values.data(), {p.batch, p.heads, p.queries});
-  };
-  for_each_statistic(place, forward, in.statistics);
-  StatisticFields<std::vector<float>, std::vector<std::int64_t>> d_statistics;
-  for_each_statistic(
-      [&]<typename T>(const Statistic&, const std::vector<double>& values, std::vector<T>& to) {
-        to.assign(values.begin(), values.end());
-      },
-      gradient.d_statistics, d_statistics);
-  for_each_statistic(place, d_statistics, in.d_statistics);
+  const std::array<std::int64_t, 4> shape = {p.batch, p.heads, p.queries, p.value_dim};
+  Room output(p.type, shape, forward.output);
+  std::optional<Room> d_output;
+  AttentionGradientInput in{.output = output.tensor(), .statistics = views_of(p, forward)};
+  if (!gradient.d_output.empty())
+    in.d_output = d_output.emplace(p.type, shape, floats_of(gradient.d_output)).tensor();
+  const StatisticFields<std::vector<float>> d_statistics = floats_of(gradient.d_statistics);
+  in.d_statistics = views_of(p, d_statistics);
   GradientRooms rooms(p);
-  passes.backward(data.input(), options, in, rooms.views());
+  passes.backward(data.input(), options.value_or(data.options()), in, rooms.views());
   return rooms.result();
 }
 

@@ -1,6 +1,7 @@
-// Runs a problem through the kernels.
+// Runs a problem through the kernels, with its own options or with others.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "isentrope/derivatives.h"
@@ -27,9 +28,7 @@ struct ForwardResult : StatisticFields<std::vector<float>, std::vector<std::int6
   std::vector<float> chosen;           // weights at Data::chosen_keys
 };
 [[nodiscard]] ForwardResult run_forward(const Data& data,
-                                        const ParallelFor& parallel_for = run_serially);
-// Same with other options than the problem's.
-[[nodiscard]] ForwardResult run_forward(const Data& data, const AttentionOptions& options,
+                                        const std::optional<AttentionOptions>& options = {},
                                         const Passes& passes = {});
 
 struct BackwardResult {
@@ -37,10 +36,7 @@ struct BackwardResult {
 };
 [[nodiscard]] BackwardResult run_backward(const Data& data, const ForwardResult& forward,
                                           const reference::GradientInput& gradient,
-                                          const ParallelFor& parallel_for = run_serially);
-[[nodiscard]] BackwardResult run_backward(const Data& data, const ForwardResult& forward,
-                                          const reference::GradientInput& gradient,
-                                          const AttentionOptions& options,
+                                          const std::optional<AttentionOptions>& options = {},
                                           const Passes& passes = {});
 
 }  // namespace isentrope::check

@@ -75,12 +75,12 @@ void expect_that_every_allocation_may_fail(const Call& call, std::int64_t kept =
 
 std::vector<float> results_of(const Problem& problem, const ParallelFor& parallel_for) {
   const Data data(problem);
-  const check::ForwardResult forward = run_forward(data, parallel_for);
+  const check::ForwardResult forward = run_forward(data, data.options(parallel_for));
   std::vector<float> all = forward.output;
   all.insert(all.end(), forward.entropy.begin(), forward.entropy.end());
   if (!problem.backward) return all;
   const check::BackwardResult backward =
-      run_backward(data, forward, check::random_gradient(problem), parallel_for);
+      run_backward(data, forward, check::random_gradient(problem), data.options(parallel_for));
   for (const auto* values : {&backward.dq, &backward.dk, &backward.dv, &backward.d_lambda})
     all.insert(all.end(), values->begin(), values->end());
   return all;

@@ -195,10 +195,11 @@ TEST_P(Dropout, BitsDoNotDependOnTheThreads) {
                            "dt=bf16 shape=1x4:2x1x5000x32 dropout=0.1 dropout_seed=4"}) {
     const Data data(parse_problem(line));
     const auto upstream = random_gradient(data.problem);
-    const ForwardResult one = run_forward(data), many = run_forward(data, run_on_pool);
+    const ForwardResult one = run_forward(data),
+                        many = run_forward(data, data.options(run_on_pool));
     EXPECT_EQ(one.output, many.output);
     const BackwardResult alone = run_backward(data, one, upstream);
-    const BackwardResult together = run_backward(data, one, upstream, run_on_pool);
+    const BackwardResult together = run_backward(data, one, upstream, data.options(run_on_pool));
     EXPECT_EQ(alone.dq, together.dq);
     EXPECT_EQ(alone.dk, together.dk);
     EXPECT_EQ(alone.dv, together.dv);

@@ -66,11 +66,10 @@ TEST_P(Sequences, EachHasTheBitsThatItHasAloneForAnyThreads) {
     const Data data(parse_problem(line));
     const ForwardResult want = alone(data);
     expect_same(run_forward(data), want, line);
-    expect_same(run_forward(data, run_on_pool), want, line);
-    expect_same(run_forward(data,
-                            [](std::int64_t tasks, const auto& body) {
-                              for (std::int64_t task = tasks; task-- > 0;) body(task);
-                            }),
+    expect_same(run_forward(data, data.options(run_on_pool)), want, line);
+    expect_same(run_forward(data, data.options([](std::int64_t tasks, const auto& body) {
+                  for (std::int64_t task = tasks; task-- > 0;) body(task);
+                })),
                 want, line);
   }
 }

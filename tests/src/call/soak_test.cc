@@ -86,13 +86,13 @@ class Soak {
  private:
   static std::string error_of(const Judge& judge, const ParallelFor& parallel_for) {
     const check::Data& data = judge.data();
-    const check::ForwardResult forward = run_forward(data, parallel_for);
+    const check::ForwardResult forward = run_forward(data, data.options(parallel_for));
     check::Verdict verdict;
     if (judge.upstream() == nullptr) {
       verdict = judge.judge(forward, nullptr);
     } else {
       const check::BackwardResult backward =
-          run_backward(data, forward, *judge.upstream(), parallel_for);
+          run_backward(data, forward, *judge.upstream(), data.options(parallel_for));
       verdict = judge.judge(forward, &backward);
     }
     return verdict.outcome == check::Outcome::failed

@@ -21,12 +21,12 @@ TEST(Threads, SeveralCallersAtOnceGetTheBitsOfOne) {
   std::atomic<int> wrong = 0;
   const auto call = [&] {
     for (int i = 0; i < 3; ++i) {
-      const ForwardResult got = run_forward(data, run_on_pool);
-      const BackwardResult gradient = run_backward(data, got, upstream, run_on_pool);
+      const ForwardResult got = run_forward(data, data.options(run_on_pool));
+      const BackwardResult gradient = run_backward(data, got, upstream, data.options(run_on_pool));
       wrong += got.output != want.output || got.entropy != want.entropy ||
                gradient.dq != want_gradient.dq || gradient.dk != want_gradient.dk ||
                gradient.dv != want_gradient.dv;
-      wrong += run_forward(decode, run_on_pool).output != want_decode.output;
+      wrong += run_forward(decode, decode.options(run_on_pool)).output != want_decode.output;
     }
   };
   {
@@ -40,10 +40,11 @@ TEST(Threads, SeveralCallersAtOnceGetTheBitsOfOne) {
 TEST(Threads, SmallWorkItemsLeaveSixteenTasks) {
   const Data data(parse_problem("shape=1x64x8x8x4"));
   std::int64_t most = 0;
-  const ForwardResult got = run_forward(data, [&](std::int64_t tasks, const auto& body) {
-    most = std::max(most, tasks);
-    run_serially(tasks, body);
-  });
+  const ForwardResult got =
+      run_forward(data, data.options([&](std::int64_t tasks, const auto& body) {
+        most = std::max(most, tasks);
+        run_serially(tasks, body);
+      }));
   EXPECT_EQ(most, 16);
   EXPECT_EQ(got.output, run_forward(data).output);
 }

@@ -164,15 +164,16 @@ TEST(AmxAttention, TasksOfACallRunOnAnyThreadsOfTheCaller) {
   const Data data(bf16_problem("shape=4x4x100x200x64"));
   const ForwardResult want = run_forward(data);
   std::atomic<int> tasks = 0;
-  const ForwardResult got = run_forward(data, [&](std::int64_t count, const auto& run) {
-    for (std::int64_t task = 0; task < count; ++task) {
-      std::thread([&] {
-        run(task);
-        EXPECT_TRUE(tiles_are_released());
-        ++tasks;
-      }).join();
-    }
-  });
+  const ForwardResult got =
+      run_forward(data, data.options([&](std::int64_t count, const auto& run) {
+        for (std::int64_t task = 0; task < count; ++task) {
+          std::thread([&] {
+            run(task);
+            EXPECT_TRUE(tiles_are_released());
+            ++tasks;
+          }).join();
+        }
+      }));
   EXPECT_GT(tasks, 1);
   EXPECT_TRUE(same_bits(got.output, want.output));
 }
