@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tools/analysis/family.h"
+#include "tools/analysis/statistics.h"
 
 namespace isentrope::analysis {
 namespace {
@@ -53,15 +53,8 @@ Pairs pairs_of(const Row& row, const Row& other, const std::string& metric, std:
 }  // namespace
 
 std::string_view name_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::helps:
-      return "helps";
-    case Verdict::hurts:
-      return "hurts";
-    case Verdict::undecided:
-      break;
-  }
-  return "undecided";
+  constexpr std::string_view kNames[] = {"helps", "hurts", "undecided"};
+  return kNames[static_cast<std::size_t>(verdict)];
 }
 
 Lead lead_over(const Row& row, const Row& other, const std::string& metric, std::size_t at) {

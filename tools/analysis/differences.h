@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/analysis/paired.h"
 #include "tools/analysis/rows.h"
-#include "tools/analysis/text_interval.h"
+#include "tools/analysis/statistics.h"
 
 namespace isentrope::analysis {
 
@@ -37,7 +36,7 @@ struct Lead {
 // every length. Empty without that model. Verdicts are undecided.
 [[nodiscard]] std::vector<Lead> leads_of(const std::vector<nlohmann::json>& records);
 
-// Sets verdicts: leads whose p, adjusted by `adjust` (family.h) for the whole family, is below 0.05
+// Sets verdicts: leads whose p, adjusted by `adjust` for the whole family, is below 0.05
 // help or hurt. More accuracy helps, and less cross-entropy.
 using Adjustment = std::vector<double> (*)(const std::vector<double>&);
 void judge(const std::vector<Lead*>& family, Adjustment adjust);

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "isentrope/error.h"
-#include "tools/analysis/family.h"
+#include "tools/analysis/statistics.h"
 
 namespace isentrope::analysis {
 namespace {

@@ -5,8 +5,7 @@
 #include <cmath>
 #include <random>
 
-#include "tools/analysis/family.h"
-#include "tools/analysis/paired.h"
+#include "tools/analysis/statistics.h"
 
 namespace isentrope::analysis {
 namespace {
