@@ -1,12 +1,19 @@
 // Searches in pages.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
+#include <vector>
 
 namespace isentrope::report {
 
 inline bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+inline void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) EXPECT_TRUE(has(text, part)) << part;
 }
 
 inline int count(const std::string& text, const std::string& part) {

@@ -1,11 +1,13 @@
 #include "tools/cli/lengths.h"
 
+#include <CLI/CLI.hpp>
 #include <cmath>
 #include <optional>
 #include <string>
 
 #include "isentrope/error.h"
 #include "src/rules/number_text.h"
+#include "tools/command/arguments.h"
 
 namespace isentrope::cli {
 namespace {
@@ -69,6 +71,15 @@ std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view 
     begin = end + 1;
   }
   return lengths;
+}
+
+void add_lengths(CLI::App& app, std::string& lengths) {
+  app.add_option("--lengths", lengths, "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
+      ->capture_default_str();
+}
+
+void add_dim(CLI::App& app, std::int64_t& dim, const std::string& text) {
+  app.add_option("--dim", dim, text)->check(command::whole_number())->capture_default_str();
 }
 
 }  // namespace isentrope::cli

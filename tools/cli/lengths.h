@@ -1,8 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
+
+namespace CLI {
+class App;
+}
 
 namespace isentrope::cli {
 
@@ -10,5 +15,11 @@ namespace isentrope::cli {
 // Error naming the option unless lengths are whole, in [1, 1e18] and at most a million.
 [[nodiscard]] std::vector<std::int64_t> parse_lengths(std::string_view text,
                                                       std::string_view option = "lengths");
+
+// Adds the option --lengths, whose text parse_lengths() takes.
+void add_lengths(CLI::App& app, std::string& lengths);
+
+// Adds the option --dim.
+void add_dim(CLI::App& app, std::int64_t& dim, const std::string& text = "head dimension d");
 
 }  // namespace isentrope::cli

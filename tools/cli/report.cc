@@ -10,7 +10,7 @@
 #include "tools/cli/commands.h"
 #include "tools/command/reading.h"
 #include "tools/command/run.h"
-#include "tools/report/document_page.h"
+#include "tools/report/pages.h"
 
 namespace isentrope::cli {
 

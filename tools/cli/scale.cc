@@ -21,12 +21,14 @@
 #include "tools/command/arguments.h"
 #include "tools/command/reading.h"
 #include "tools/command/run.h"
-#include "tools/report/law_pages.h"
+#include "tools/report/law_charts.h"
+#include "tools/report/pages.h"
 
 namespace isentrope::cli {
 namespace {
 
 using nlohmann::ordered_json;
+using report::Comparison;
 
 struct ScaleArguments {
   std::optional<std::string> rule, config, report;
@@ -36,21 +38,6 @@ struct ScaleArguments {
   std::int64_t head = 0;
   bool json = false, list = false;
 };
-
-double lambda_at(const ScaleRule& rule, std::int64_t n, std::int64_t dim, std::int64_t head) {
-  return rule.lambda({n, n - 1, n}, dim, head);
-}
-
-ordered_json values_of(const ScaleRule& rule, const std::vector<std::int64_t>& lengths,
-                       std::int64_t dim, std::int64_t head) {
-  ordered_json values = ordered_json::array();
-  const double standard = 1 / std::sqrt(static_cast<double>(dim));
-  for (const std::int64_t n : lengths) {
-    const double lambda = lambda_at(rule, n, dim, head);
-    values.push_back({{"n", n}, {"lambda", lambda}, {"factor", lambda / standard}});
-  }
-  return values;
-}
 
 // Returns which length n counts in each factor of a rule, and why; "" if it counts none.
 std::string counted_by(const ScaleRule& rule) {
@@ -62,11 +49,15 @@ std::string counted_by(const ScaleRule& rule) {
   return text;
 }
 
-ordered_json json_of(const ScaleRule& rule, const std::vector<std::int64_t>& lengths,
-                     std::int64_t dim, std::int64_t head) {
-  ordered_json printed = {{"rule", rule.text()}};
+ordered_json json_of(const Comparison& comparison, const ScaleRule& rule) {
+  ordered_json printed = {{"rule", rule.text()}}, values = ordered_json::array();
   if (const std::string counts = counted_by(rule); !counts.empty()) printed["counts"] = counts;
-  printed["values"] = values_of(rule, lengths, dim, head);
+  const double standard = 1 / std::sqrt(static_cast<double>(comparison.dim));
+  for (const std::int64_t n : comparison.lengths) {
+    const double lambda = comparison.lambda(rule, n);
+    values.push_back({{"n", n}, {"lambda", lambda}, {"factor", lambda / standard}});
+  }
+  printed["values"] = values;
   return printed;
 }
 
@@ -83,40 +74,36 @@ ordered_json json_of(const ModelScale& model) {
   return printed;
 }
 
-void print_json(const std::vector<ScaleRule>& rules, const std::vector<std::int64_t>& lengths,
-                std::int64_t dim, std::int64_t head, const std::optional<ModelScale>& model) {
-  ordered_json printed = json_of(rules.front(), lengths, dim, head);
+void print_as_json(const Comparison& comparison, const std::optional<ModelScale>& model) {
+  ordered_json printed = json_of(comparison, comparison.rules.front());
   if (model) printed.update(json_of(*model));
-  printed["dim"] = dim;
-  for (std::size_t i = 1; i < rules.size(); ++i)
-    printed["compare"].push_back(json_of(rules[i], lengths, dim, head));
-  fmt::print("{}\n", printed.dump(2));
+  printed["dim"] = comparison.dim;
+  for (std::size_t i = 1; i < comparison.rules.size(); ++i)
+    printed["compare"].push_back(json_of(comparison, comparison.rules[i]));
+  print_json(printed);
 }
 
-void print_text(const std::vector<ScaleRule>& rules, const std::vector<std::int64_t>& lengths,
-                std::int64_t dim, std::int64_t head) {
-  std::vector<std::string> heads = {"n"};
+void print_text(const Comparison& comparison) {
+  const std::vector<std::int64_t>& lengths = comparison.lengths;
+  std::vector<Row> rows;
   std::vector<Curve> curves;
-  std::vector<double> x(lengths.begin(), lengths.end());
-  for (const ScaleRule& rule : rules) {
-    heads.push_back(rule.text());
-    curves.push_back({rule.text(), {}});
-    for (const std::int64_t n : lengths) curves.back().y.push_back(lambda_at(rule, n, dim, head));
+  for (const ScaleRule& rule : comparison.rules) curves.push_back({rule.text(), {}});
+  for (const std::int64_t n : lengths) {
+    Row& row = rows.emplace_back(Row{{"", "n", n}});
+    for (std::size_t i = 0; i < curves.size(); ++i) {
+      curves[i].y.push_back(comparison.lambda(comparison.rules[i], n));
+      row.push_back({"", curves[i].name, curves[i].y.back()});
+    }
   }
-  std::vector<std::vector<std::string>> rows;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    rows.push_back({std::to_string(lengths[i])});
-    for (const Curve& curve : curves) rows.back().push_back(number(curve.y[i]));
-  }
-  fmt::print("softmax scale lambda, head dimension {}\n\n", dim);
-  print_table(heads, rows);
+  fmt::print("softmax scale lambda, head dimension {}\n\n", comparison.dim);
+  print_table(rows);
   fmt::print("\n");
-  for (const ScaleRule& rule : rules) {
+  for (const ScaleRule& rule : comparison.rules) {
     if (const std::string counts = counted_by(rule); !counts.empty())
       fmt::print("{}: {}\n", rule.text(), counts);
   }
   if (lengths.size() > 1 && std::ranges::is_sorted(lengths))
-    print_plot("lambda against n", x, curves);
+    print_plot("lambda against n", {lengths.begin(), lengths.end()}, curves);
 }
 
 void print_catalogue() {
@@ -133,7 +120,7 @@ void print_catalogue() {
 // Reports an unknown family, which may scale as no key names: keys of other families, but no rule.
 void print_unknown(const ModelScale& model, bool json) {
   if (json) {
-    fmt::print("{}\n", json_of(model).dump(2));
+    print_json(json_of(model));
   } else {
     fmt::print("rule    not known\nfamily  {}\n",
                model.model_type.empty() ? "no model_type" : model.model_type);
@@ -187,17 +174,17 @@ int run_scale(ScaleArguments arguments) {
   if (dim < 2 || dim > 10000000) {
     throw Error(fmt::format("[scale] dim must be at least 2 and at most 1e+07; got dim = {}", dim));
   }
-  const std::vector<ScaleRule> rules = rules_of(arguments, model);
-  const std::vector<std::int64_t> lengths = parse_lengths(arguments.lengths);
-  for (const ScaleRule& rule : rules) (void)lambda_at(rule, lengths.front(), dim, arguments.head);
-  if (arguments.report)
-    command::write_file(*arguments.report, report::scale_page(rules, lengths, dim, arguments.head));
+  const Comparison comparison{rules_of(arguments, model), parse_lengths(arguments.lengths), dim,
+                              arguments.head};
+  for (const ScaleRule& rule : comparison.rules)
+    (void)comparison.lambda(rule, comparison.lengths.front());
+  if (arguments.report) command::write_file(*arguments.report, report::scale_page(comparison));
   if (arguments.json) {
-    print_json(rules, lengths, dim, arguments.head, model);
+    print_as_json(comparison, model);
     return 0;
   }
   if (model) print_model(*model);
-  print_text(rules, lengths, dim, arguments.head);
+  print_text(comparison);
   if (arguments.report) fmt::print("\n{}\n", *arguments.report);
   return 0;
 }
@@ -215,9 +202,7 @@ int scale_command(int argc, char** argv) {
   app.add_option("--dim", arguments.dim, "head dimension d (64)")->check(command::whole_number());
   app.add_option("--head", arguments.head, "head, for rules with a number for each head (0)")
       ->check(command::whole_number());
-  app.add_option("--lengths", arguments.lengths,
-                 "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
-      ->capture_default_str();
+  add_lengths(app, arguments.lengths);
   app.add_option(
       "--config", arguments.config,
       "show the rule that this config.json of a Hugging Face model uses; exit status 1 if "

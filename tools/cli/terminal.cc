@@ -18,26 +18,50 @@ std::size_t place(double value, double low, double high, std::size_t cells) {
   return static_cast<std::size_t>(std::lround(share));
 }
 
+std::string text_of(const Cell& cell) {
+  if (!cell.text.empty()) return cell.text;
+  return cell.value.is_number_integer() ? cell.value.dump() : number(cell.value);
+}
+
 }  // namespace
 
 std::string number(double value) { return fmt::format("{:.6g}", value); }
 
-void print_table(const std::vector<std::string>& heads,
-                 const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths;
-  for (std::size_t column = 0; column < heads.size(); ++column) {
-    widths.push_back(heads[column].size());
-    for (const auto& row : rows) widths[column] = std::max(widths[column], row[column].size());
-  }
-  const auto print = [&](const std::vector<std::string>& cells) {
-    std::string line;
-    for (std::size_t column = 0; column < cells.size(); ++column) {
-      line += fmt::format("{}{:>{}}", column == 0 ? "" : "  ", cells[column], widths[column]);
+void print_json(const nlohmann::ordered_json& json) { fmt::print("{}\n", json.dump(2)); }
+
+nlohmann::ordered_json json_of(const std::vector<Row>& rows) {
+  auto list = nlohmann::ordered_json::array();
+  for (const Row& row : rows) {
+    auto& object = list.emplace_back(nlohmann::ordered_json::object());
+    for (const Cell& cell : row) {
+      if (!cell.member.empty()) object[cell.member] = cell.value;
     }
-    fmt::print("{}\n", line);
-  };
-  print(heads);
-  for (const auto& row : rows) print(row);
+  }
+  return list;
+}
+
+void print_table(const std::vector<Row>& rows, std::size_t step) {
+  std::vector<std::vector<std::string>> lines(1);
+  std::vector<std::size_t> widths;
+  for (const Cell& cell : rows.front()) {
+    if (cell.head.empty()) continue;
+    lines.front().push_back(cell.head);
+    widths.push_back(cell.head.size());
+  }
+  for (std::size_t row = 0; row < rows.size(); row += step) {
+    auto& line = lines.emplace_back();
+    for (const Cell& cell : rows[row]) {
+      if (cell.head.empty()) continue;
+      std::size_t& width = widths[line.size()];
+      line.push_back(text_of(cell));
+      width = std::max(width, line.back().size());
+    }
+  }
+  for (const auto& line : lines) {
+    for (std::size_t column = 0; column < line.size(); ++column)
+      fmt::print("{}{:>{}}", column == 0 ? "" : "  ", line[column], widths[column]);
+    fmt::print("\n");
+  }
 }
 
 void print_plot(const std::string& title, const std::vector<double>& x,

@@ -2,10 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "isentrope/error.h"
 #include "isentrope/theory/dimension.h"
@@ -13,15 +12,11 @@
 #include "tools/cli/commands.h"
 #include "tools/cli/lengths.h"
 #include "tools/cli/terminal.h"
-#include "tools/cli/theory_commands.h"
-#include "tools/command/arguments.h"
 #include "tools/command/run.h"
-#include "tools/report/law_pages.h"
+#include "tools/report/pages.h"
 
 namespace isentrope::cli {
 namespace {
-
-using nlohmann::ordered_json;
 
 struct DimensionArguments {
   std::string lengths = "64,512,4096,32768,100000,1048576";
@@ -30,40 +25,34 @@ struct DimensionArguments {
 };
 
 void run_dimension(const DimensionArguments& arguments) {
-  ordered_json values = ordered_json::array();
-  std::vector<std::vector<std::string>> rows;
+  const double dim = arguments.dim, base = arguments.base, factor = arguments.factor;
+  const std::string head = fmt::format("d_n = {} log_{}(n)", number(dim), number(base));
+  std::vector<Row> values;
   for (const std::int64_t length : parse_lengths(arguments.lengths)) {
     const double n = static_cast<double>(length);
-    const double needed = theory::jl_dimension(n, arguments.factor);
-    const double matched = theory::matched_dimension(n, arguments.dim, arguments.base);
-    values.push_back({{"n", length}, {"dimension", needed}, {"matched", matched}});
-    rows.push_back(
-        {std::to_string(length), number(needed), number(matched), number(matched / arguments.dim)});
+    const double matched = theory::matched_dimension(n, dim, base);
+    values.push_back({{"n", "n", length},
+                      {"dimension", number(factor) + " ln n", theory::jl_dimension(n, factor)},
+                      {"matched", head, matched},
+                      {"", "d_n/d", matched / dim}});
   }
-  if (arguments.json) {
-    const ordered_json json = {{"factor", arguments.factor},
-                               {"dim", arguments.dim},
-                               {"base", arguments.base},
-                               {"lambda", theory::matched_factor(arguments.dim, arguments.base)},
-                               {"pair_factor", theory::pair_dimension_factor()},
-                               {"values", values}};
-    fmt::print("{}\n", json.dump(2));
-    return;
-  }
+  if (arguments.json)
+    return print_json({{"factor", factor},
+                       {"dim", dim},
+                       {"base", base},
+                       {"lambda", theory::matched_factor(dim, base)},
+                       {"pair_factor", theory::pair_dimension_factor()},
+                       {"values", json_of(values)}});
   fmt::print("dimensions for n keys\n\n");
-  print_table(
-      {"n", fmt::format("{} ln n", number(arguments.factor)),
-       fmt::format("d_n = {} log_{}(n)", number(arguments.dim), number(arguments.base)), "d_n/d"},
-      rows);
+  print_table(values);
   fmt::print(
       "\nA head of {} dimensions holds {} keys. Multiplying its logits by d_n/d takes the place of "
       "d_n dimensions.\n",
-      number(arguments.dim), number(theory::jl_capacity(arguments.dim, arguments.factor)));
+      number(dim), number(theory::jl_capacity(dim, factor)));
   fmt::print(
       "d_n = lambda ln n with lambda = {} / ln {} = {}. Pairs of n vectors lose their entropy, "
       "2 ln n, in {} ln n dimensions.\n",
-      number(arguments.dim), number(arguments.base),
-      number(theory::matched_factor(arguments.dim, arguments.base)),
+      number(dim), number(base), number(theory::matched_factor(dim, base)),
       number(theory::pair_dimension_factor()));
 }
 
@@ -71,9 +60,7 @@ void add_dimension_command(CLI::App& theory) {
   CLI::App* app = theory.add_subcommand(
       "dimension", "dimensions that n keys need, and the head dimension that suits a length");
   const auto arguments = std::make_shared<DimensionArguments>();
-  app->add_option("--lengths", arguments->lengths,
-                  "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
-      ->capture_default_str();
+  add_lengths(*app, arguments->lengths);
   app->add_option("--dim", arguments->dim, "head dimension d that suits --base keys")
       ->capture_default_str();
   app->add_option("--base", arguments->base, "the number of keys that --dim suits")
@@ -103,9 +90,7 @@ void add_report_command(CLI::App& theory) {
       "report", "one HTML page: variance, entropy, dimension, gradient, rules side by side");
   const auto arguments = std::make_shared<ReportArguments>();
   app->add_option("-o,--output", arguments->output, "file for the page")->capture_default_str();
-  app->add_option("--dim", arguments->dim, "head dimension d")
-      ->check(command::whole_number())
-      ->capture_default_str();
+  add_dim(*app, arguments->dim);
   app->callback([arguments] { run_report(*arguments); });
 }
 

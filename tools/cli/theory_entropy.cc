@@ -2,9 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,15 +13,12 @@
 #include "isentrope/scale_rule.h"
 #include "isentrope/theory/entropy.h"
 #include "isentrope/theory/row_expectation.h"
+#include "tools/cli/commands.h"
 #include "tools/cli/lengths.h"
 #include "tools/cli/terminal.h"
-#include "tools/cli/theory_commands.h"
-#include "tools/command/arguments.h"
 
 namespace isentrope::cli {
 namespace {
-
-using nlohmann::ordered_json;
 
 struct EntropyArguments {
   std::string lengths = "64,512,4096,32768";
@@ -50,13 +47,13 @@ void print_held(const EntropyArguments& arguments) {
     throw Error("[entropy] --hold must be two lengths; got \"" + *arguments.hold + "\"");
   const theory::EntropyBase base = theory::entropy_base(
       static_cast<double>(ends[0]), static_cast<double>(ends[1]), arguments.dim);
-  if (arguments.json) {
-    const ordered_json json = {{"dim", arguments.dim},    {"lengths", ends},
-                               {"base", base.base},       {"kappa", base.kappa},
-                               {"entropy", base.entropy}, {"in_range", base.in_range}};
-    fmt::print("{}\n", json.dump(2));
-    return;
-  }
+  if (arguments.json)
+    return print_json({{"dim", arguments.dim},
+                       {"lengths", ends},
+                       {"base", base.base},
+                       {"kappa", base.kappa},
+                       {"entropy", base.entropy},
+                       {"in_range", base.in_range}});
   fmt::print("base {}, kappa {}: entropy {} at n = {} and at n = {}\n", number(base.base),
              number(base.kappa), number(base.entropy), ends[0], ends[1]);
 }
@@ -64,42 +61,38 @@ void print_held(const EntropyArguments& arguments) {
 void run_entropy(const EntropyArguments& arguments) {
   if (arguments.hold) return print_held(arguments);
   const ScaleRule rule = arguments.rule ? ScaleRule::parse(*arguments.rule) : ScaleRule::standard();
-  ordered_json values = ordered_json::array();
-  std::vector<std::vector<std::string>> rows;
+  std::vector<Row> values;
+  const auto marked = [](double value, bool in_range) {
+    return number(value) + (in_range ? " " : "*");
+  };
   bool outside = false;
   for (const std::int64_t length : parse_lengths(arguments.lengths)) {
     const double n = static_cast<double>(length), lambda = scale_at(arguments, rule, length);
     const theory::SphereEntropy law = theory::sphere_entropy(n, arguments.dim, lambda);
     const auto mean = row_entropy(n, arguments.dim, lambda);
     outside = outside || !law.in_range || !law.laplace_in_range;
-    values.push_back({{"n", length},
-                      {"lambda", lambda},
-                      {"entropy", law.entropy},
-                      {"laplace", law.laplace},
-                      {"saddle", law.saddle},
-                      {"correction", law.correction},
-                      {"in_range", law.in_range},
-                      {"laplace_in_range", law.laplace_in_range},
-                      {"row_mean", mean ? ordered_json(*mean) : ordered_json(nullptr)}});
-    rows.push_back({std::to_string(length), number(lambda),
-                    number(law.entropy) + (law.in_range ? " " : "*"),
-                    number(law.laplace) + (law.laplace_in_range ? " " : "*"),
-                    mean ? number(*mean) : "-", number(std::log(n))});
+    values.push_back(
+        {{"n", "n", length},
+         {"lambda", "lambda", lambda},
+         {"entropy", "entropy ", law.entropy, marked(law.entropy, law.in_range)},
+         {"laplace", "laplace ", law.laplace, marked(law.laplace, law.laplace_in_range)},
+         {"saddle", "", law.saddle},
+         {"correction", "", law.correction},
+         {"in_range", "", law.in_range},
+         {"laplace_in_range", "", law.laplace_in_range},
+         mean ? Cell{"row_mean", "mean of rows", *mean}
+              : Cell{"row_mean", "mean of rows", nullptr, "-"},
+         {"", "ln n", std::log(n)}});
   }
-  if (arguments.json) {
-    fmt::print("{}\n", ordered_json{{"dim", arguments.dim},
-                                    {"kappa", theory::kappa_of_base(512, arguments.dim)},
-                                    {"values", values}}
-                           .dump(2));
-    return;
-  }
+  const double kappa = theory::kappa_of_base(512, arguments.dim);
+  if (arguments.json)
+    return print_json({{"dim", arguments.dim}, {"kappa", kappa}, {"values", json_of(values)}});
   fmt::print("entropy of softmax over keys on the sphere of radius sqrt({}), in nats\n\n",
              arguments.dim);
-  print_table({"n", "lambda", "entropy ", "laplace ", "mean of rows", "ln n"}, rows);
+  print_table(values);
   fmt::print("\nentropy: ln n + ln E[e^z] - E[z e^z]/E[e^z].  laplace: ln n - {:.4f} lambda d.\n",
              theory::laplace_coefficient());
-  fmt::print("kappa ln n / d is 1/sqrt(d) at 512 keys for kappa = {}.\n",
-             number(theory::kappa_of_base(512, arguments.dim)));
+  fmt::print("kappa ln n / d is 1/sqrt(d) at 512 keys for kappa = {}.\n", number(kappa));
   if (outside)
     fmt::print(
         "*: outside [0, ln n], so the approximation does not hold here; the mean of rows does.\n");
@@ -120,12 +113,8 @@ void add_entropy_command(CLI::App& theory) {
   app->add_option(
       "--hold", arguments->hold,
       "two lengths: find the base B at which log_B(n)/sqrt(d) gives both the same entropy");
-  app->add_option("--dim", arguments->dim, "head dimension d")
-      ->check(command::whole_number())
-      ->capture_default_str();
-  app->add_option("--lengths", arguments->lengths,
-                  "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
-      ->capture_default_str();
+  add_dim(*app, arguments->dim);
+  add_lengths(*app, arguments->lengths);
   app->add_flag("--json", arguments->json, "print JSON");
   app->callback([arguments] { run_entropy(*arguments); });
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -14,10 +15,9 @@
 #include "isentrope/scale_rule.h"
 #include "isentrope/theory/gradient.h"
 #include "isentrope/theory/sampled_gradient.h"
+#include "tools/cli/commands.h"
 #include "tools/cli/lengths.h"
 #include "tools/cli/terminal.h"
-#include "tools/cli/theory_commands.h"
-#include "tools/command/arguments.h"
 
 namespace isentrope::cli {
 namespace {
@@ -33,82 +33,67 @@ struct GradientArguments {
   bool json = false;
 };
 
-struct Optima {
-  std::vector<std::int64_t> lengths;
-  std::vector<double> alpha;
-};
+bool are_normal(const GradientArguments& arguments) { return arguments.scores == "normal"; }
 
-Optima optima_of(const GradientArguments& arguments) {
-  Optima optima{parse_lengths(arguments.lengths), {}};
-  for (const std::int64_t n : optima.lengths) {
-    const double length = static_cast<double>(n);
-    optima.alpha.push_back(arguments.scores == "normal"
-                               ? theory::normal_optimum(length)
-                               : theory::cosine_optimum(length, arguments.dim));
-  }
-  return optima;
+// Returns the members that say what the scores are.
+ordered_json scores_json(const GradientArguments& arguments) {
+  ordered_json json = {{"scores", arguments.scores}};
+  if (!are_normal(arguments)) json["dim"] = arguments.dim;
+  return json;
 }
 
-// Skips n = 1, where both the optimum and ln n are 0.
-theory::Fit fit_of(const GradientArguments& arguments, const Optima& optima) {
-  std::vector<double> n, alpha;
-  for (std::size_t i = 0; i < optima.lengths.size(); ++i) {
-    if (optima.lengths[i] == 1) continue;
-    n.push_back(static_cast<double>(optima.lengths[i]));
-    alpha.push_back(optima.alpha[i]);
-  }
-  if (n.empty()) return {0, 0, 0};
-  return arguments.scores == "normal" ? theory::fit_sqrt_log(n, alpha) : theory::fit_log(n, alpha);
+void print_scores(const GradientArguments& arguments) {
+  fmt::print("alpha that maximises alpha (1 - sum p^2), {} scores{}", arguments.scores,
+             are_normal(arguments) ? "" : fmt::format(" in {} dimensions", arguments.dim));
 }
 
 void print_optima(const GradientArguments& arguments) {
-  const Optima optima = optima_of(arguments);
-  const theory::Fit fit = fit_of(arguments, optima);
-  const bool normal = arguments.scores == "normal";
+  const bool normal = are_normal(arguments);
+  const std::vector<std::int64_t> lengths = parse_lengths(arguments.lengths);
+  std::vector<double> alphas, fitted_n, fitted_alphas;
+  for (const std::int64_t length : lengths) {
+    const double n = static_cast<double>(length);
+    alphas.push_back(normal ? theory::normal_optimum(n) : theory::cosine_optimum(n, arguments.dim));
+    if (length == 1) continue;  // both the optimum and ln n are 0
+    fitted_n.push_back(n);
+    fitted_alphas.push_back(alphas.back());
+  }
+  theory::Fit fit{0, 0, 0};
+  if (!fitted_n.empty())
+    fit = normal ? theory::fit_sqrt_log(fitted_n, fitted_alphas)
+                 : theory::fit_log(fitted_n, fitted_alphas);
   const std::string form = normal ? "c sqrt(ln n)" : "c ln n";
+  std::vector<Row> values;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const double x = std::log(static_cast<double>(lengths[i]));
+    values.push_back({{"n", "n", lengths[i]},
+                      {"alpha", "alpha", alphas[i]},
+                      {"", form, fit.c * (normal ? std::sqrt(x) : x)}});
+  }
   if (arguments.json) {
-    ordered_json json = {{"scores", arguments.scores}};
-    if (!normal) json["dim"] = arguments.dim;
-    json["values"] = ordered_json::array();
-    for (std::size_t i = 0; i < optima.lengths.size(); ++i) {
-      json["values"].push_back({{"n", optima.lengths[i]}, {"alpha", optima.alpha[i]}});
-    }
+    ordered_json json = scores_json(arguments);
+    json["values"] = json_of(values);
     json["fit"] = {{"form", form},
                    {"c", fit.c},
                    {"rms_residual", fit.rms_residual},
                    {"largest_residual", fit.largest_residual}};
-    fmt::print("{}\n", json.dump(2));
-    return;
+    return print_json(json);
   }
-  fmt::print("alpha that maximises alpha (1 - sum p^2), {} scores{}\n\n", arguments.scores,
-             normal ? "" : fmt::format(" in {} dimensions", arguments.dim));
-  std::vector<std::vector<std::string>> rows;
-  const std::size_t step = std::max<std::size_t>(1, (optima.lengths.size() + 19) / 20);
-  for (std::size_t i = 0; i < optima.lengths.size(); i += step) {
-    const double x = std::log(static_cast<double>(optima.lengths[i]));
-    rows.push_back({std::to_string(optima.lengths[i]), number(optima.alpha[i]),
-                    number(fit.c * (normal ? std::sqrt(x) : x))});
-  }
-  print_table({"n", "alpha", form}, rows);
+  print_scores(arguments);
+  fmt::print("\n\n");
+  print_table(values, std::max<std::size_t>(1, (lengths.size() + 19) / 20));
   fmt::print("\nfit over {} lengths: alpha = {:.6g} {}, rms residual {:.3g}, largest {:.3g}\n",
-             optima.lengths.size(), fit.c, form.substr(2), fit.rms_residual, fit.largest_residual);
+             lengths.size(), fit.c, form.substr(2), fit.rms_residual, fit.largest_residual);
 }
 
 void print_coefficients(const GradientArguments& arguments) {
-  ordered_json values = ordered_json::array();
-  std::vector<std::vector<std::string>> rows;
-  for (const std::int64_t dim : parse_lengths(*arguments.dims, "dims")) {
-    const double c = theory::cosine_coefficient(dim);
-    values.push_back({{"dim", dim}, {"c", c}});
-    rows.push_back({std::to_string(dim), number(c)});
-  }
-  if (arguments.json) {
-    fmt::print("{}\n",
-               ordered_json{{"scores", "cosine"}, {"form", "c ln n"}, {"values", values}}.dump(2));
-    return;
-  }
+  std::vector<Row> values;
+  for (const std::int64_t dim : parse_lengths(*arguments.dims, "dims"))
+    values.push_back({{"dim", "d", dim}, {"c", "c", theory::cosine_coefficient(dim)}});
+  if (arguments.json)
+    return print_json({{"scores", "cosine"}, {"form", "c ln n"}, {"values", json_of(values)}});
   fmt::print("alpha = c ln n for cosine scores, fitted over n = 40, 80, ... 20000\n\n");
-  print_table({"d", "c"}, rows);
+  print_table(values);
 }
 
 void print_rules(const GradientArguments& arguments) {
@@ -120,31 +105,27 @@ void print_rules(const GradientArguments& arguments) {
       {"scores", "normal"}, {"dim", arguments.dim}, {"rules", ordered_json::array()}};
   for (const std::string& text : arguments.rules) {
     const ScaleRule rule = ScaleRule::parse(text);
-    ordered_json values = ordered_json::array();
-    std::vector<std::vector<std::string>> rows;
+    std::vector<Row> values;
     for (const std::int64_t n : lengths) {
       const double alpha =
           rule.lambda({n, n - 1, n}, arguments.dim) * std::sqrt(static_cast<double>(arguments.dim));
       const double length = static_cast<double>(n);
       const auto spread = theory::sampled_gradient(length, std::vector{alpha}).front();
-      const double mass = theory::rule_gradient_mass(rule, n, arguments.dim);
-      const double annealed = theory::normal_gradient_mass(length, alpha);
-      values.push_back({{"n", n},
-                        {"alpha", alpha},
-                        {"mass", mass},
-                        {"annealed", annealed},
-                        {"lower_decile", spread.lower_decile},
-                        {"starved", spread.starved}});
-      rows.push_back({std::to_string(n), number(alpha), number(mass), number(annealed),
-                      number(spread.lower_decile), fmt::format("{:.1f} %", 100 * spread.starved)});
+      values.push_back({{"n", "n", n},
+                        {"alpha", "alpha", alpha},
+                        {"mass", "mass", theory::rule_gradient_mass(rule, n, arguments.dim)},
+                        {"annealed", "annealed", theory::normal_gradient_mass(length, alpha)},
+                        {"lower_decile", "lower decile", spread.lower_decile},
+                        {"starved", "starved rows", spread.starved,
+                         fmt::format("{:.1f} %", 100 * spread.starved)}});
     }
-    json["rules"].push_back({{"rule", rule.text()}, {"values", values}});
+    json["rules"].push_back({{"rule", rule.text()}, {"values", json_of(values)}});
     if (arguments.json) continue;
     fmt::print("{}, normal scores, head dimension {}\n\n", rule.text(), arguments.dim);
-    print_table({"n", "alpha", "mass", "annealed", "lower decile", "starved rows"}, rows);
+    print_table(values);
     fmt::print("\n");
   }
-  if (arguments.json) return fmt::print("{}\n", json.dump(2));
+  if (arguments.json) return print_json(json);
   fmt::print(
       "mass: mean of alpha (1 - sum p^2) over rows.  annealed: alpha (1 - e^(alpha^2)/n), no "
       "longer a\n"
@@ -153,25 +134,20 @@ void print_rules(const GradientArguments& arguments) {
 }
 
 void print_between(const GradientArguments& arguments) {
-  const bool normal = arguments.scores == "normal";
   const auto length = [&](double alpha) {
-    return normal ? theory::normal_optimum_length(alpha)
-                  : theory::cosine_optimum_length(alpha, arguments.dim);
+    return are_normal(arguments) ? theory::normal_optimum_length(alpha)
+                                 : theory::cosine_optimum_length(alpha, arguments.dim);
   };
   const auto [low, high] = std::minmax(arguments.between[0], arguments.between[1]);
   if (arguments.json) {
-    ordered_json json = {{"scores", arguments.scores}};
-    if (!normal) json["dim"] = arguments.dim;
+    ordered_json json = scores_json(arguments);
     json["alpha"] = {low, high};
     json["n"] = {length(low), length(high)};
-    fmt::print("{}\n", json.dump(2));
-    return;
+    return print_json(json);
   }
-  fmt::print(
-      "alpha that maximises alpha (1 - sum p^2), {} scores{}: {} to {} for n from {:.0f} to "
-      "{:.0f}\n",
-      arguments.scores, normal ? "" : fmt::format(" in {} dimensions", arguments.dim), number(low),
-      number(high), std::ceil(length(low)), std::floor(length(high)));
+  print_scores(arguments);
+  fmt::print(": {} to {} for n from {:.0f} to {:.0f}\n", number(low), number(high),
+             std::ceil(length(low)), std::floor(length(high)));
 }
 
 void run_gradient(const GradientArguments& arguments) {
@@ -190,12 +166,8 @@ void add_gradient_command(CLI::App& theory) {
   app->add_option("--scores", arguments->scores, "distribution of the scores")
       ->capture_default_str()
       ->check(CLI::IsMember({"normal", "cosine"}));
-  app->add_option("--dim", arguments->dim, "head dimension d")
-      ->check(command::whole_number())
-      ->capture_default_str();
-  app->add_option("--lengths", arguments->lengths,
-                  "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
-      ->capture_default_str();
+  add_dim(*app, arguments->dim);
+  add_lengths(*app, arguments->lengths);
   auto* dims = app->add_option("--dims", arguments->dims,
                                "fit c ln n to cosine scores in each of these dimensions");
   app->add_option("--between", arguments->between,

@@ -2,18 +2,21 @@
 
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "isentrope/error.h"
 #include "isentrope/theory/variance.h"
 #include "src/config/parse_json.h"
+#include "tools/cli/commands.h"
+#include "tools/cli/lengths.h"
 #include "tools/cli/terminal.h"
-#include "tools/cli/theory_commands.h"
 #include "tools/command/arguments.h"
 #include "tools/command/reading.h"
 
@@ -88,43 +91,34 @@ theory::ScoreVariance measure(VarianceArguments& arguments) {
                                       draw(arguments, 2 * arguments.seed + 1), arguments.dim);
 }
 
-struct NamedCheck {
-  const char* key;
-  const char* text;
-  theory::Check check;
-};
-
 void run_variance(VarianceArguments arguments) {
   const theory::ScoreVariance result = measure(arguments);
-  const std::vector<NamedCheck> checks = {
-      {"q_mean", "mean of q", result.q_mean},
-      {"k_mean", "mean of k", result.k_mean},
-      {"q_variance", "variance of q", result.q_variance},
-      {"k_variance", "variance of k", result.k_variance},
-      {"q_correlation", "squared correlation of components of q", result.q_correlation},
-      {"k_correlation", "squared correlation of components of k", result.k_correlation},
-      {"qk_correlation", "correlation of q with k", result.qk_correlation}};
-  if (arguments.json) {
-    ordered_json json = {{"dim", arguments.dim}, {"holds", result.holds}};
-    for (const auto& [key, text, check] : checks) {
-      json["checks"][key] = {{"measured", check.measured},
-                             {"expected", check.expected},
-                             {"standard_error", check.standard_error},
-                             {"holds", check.holds}};
-    }
-    json["score_mean"] = result.score_mean;
-    json["score_variance"] = result.score_variance;
-    json["lambda"] = result.lambda;
-    json["standard_lambda"] = result.standard_lambda;
-    fmt::print("{}\n", json.dump(2));
-    return;
+  std::vector<Row> rows;
+  ordered_json checks;
+  for (const auto& [key, text, check] :
+       {std::tuple{"q_mean", "mean of q", result.q_mean},
+        {"k_mean", "mean of k", result.k_mean},
+        {"q_variance", "variance of q", result.q_variance},
+        {"k_variance", "variance of k", result.k_variance},
+        {"q_correlation", "squared correlation of components of q", result.q_correlation},
+        {"k_correlation", "squared correlation of components of k", result.k_correlation},
+        {"qk_correlation", "correlation of q with k", result.qk_correlation}}) {
+    rows.push_back({{"", "assumption", nullptr, text},
+                    {"measured", "measured", check.measured},
+                    {"expected", "expected", check.expected},
+                    {"standard_error", "standard error", check.standard_error},
+                    {"holds", "holds", check.holds, check.holds ? "yes" : "NO"}});
+    checks[key] = json_of(std::vector<Row>{rows.back()}).front();
   }
-  std::vector<std::vector<std::string>> rows;
-  for (const auto& [key, text, check] : checks) {
-    rows.push_back({text, number(check.measured), number(check.expected),
-                    number(check.standard_error), check.holds ? "yes" : "NO"});
-  }
-  print_table({"assumption", "measured", "expected", "standard error", "holds"}, rows);
+  if (arguments.json)
+    return print_json({{"dim", arguments.dim},
+                       {"holds", result.holds},
+                       {"checks", checks},
+                       {"score_mean", result.score_mean},
+                       {"score_variance", result.score_variance},
+                       {"lambda", result.lambda},
+                       {"standard_lambda", result.standard_lambda}});
+  print_table(rows);
   fmt::print(
       "\nVar(q.k) = {}, against d = {}\nlambda = {} gives the logits unit variance; 1/sqrt(d) = "
       "{}\n",
@@ -141,9 +135,7 @@ void add_variance_command(CLI::App& theory) {
   app->add_option(
       "--input", arguments->input,
       "JSON file {\"q\": [[...], ...], \"k\": [[...], ...]}; without it q and k are sampled");
-  app->add_option("--dim", arguments->dim, "head dimension d of the sample")
-      ->check(command::whole_number())
-      ->capture_default_str();
+  add_dim(*app, arguments->dim, "head dimension d of the sample");
   app->add_option("--rows", arguments->rows, "rows of the sample")
       ->check(command::whole_number())
       ->capture_default_str();

@@ -18,42 +18,36 @@ std::optional<Number> number(std::string_view text) {
   return value;
 }
 
+// Accepts text that is a number of which `holds` is true; `needed` says which.
+template <typename Number, typename Holds>
+CLI::Validator checked(const Holds& holds, const std::string& needed) {
+  return {[holds, needed](const std::string& text) {
+            const auto value = number<Number>(text);
+            if (value && holds(*value)) return std::string();
+            return fmt::format("{} is needed; got \"{}\"", needed, text);
+          },
+          ""};
+}
+
 }  // namespace
 
 CLI::Validator whole_number(std::int64_t least, std::int64_t most) {
-  return {[least, most](const std::string& text) {
-            const auto value = number<std::int64_t>(text);
-            if (value && *value >= least && *value <= most) return std::string();
-            return fmt::format("a whole number from {} to {} is needed; got \"{}\"", least, most,
-                               text);
-          },
-          ""};
+  return checked<std::int64_t>(
+      [least, most](std::int64_t value) { return value >= least && value <= most; },
+      fmt::format("a whole number from {} to {}", least, most));
 }
 
 CLI::Validator whole_number() {
-  return {[](const std::string& text) {
-            if (number<std::int64_t>(text)) return std::string();
-            return fmt::format("a whole number of 64 bits is needed; got \"{}\"", text);
-          },
-          ""};
+  return checked<std::int64_t>([](std::int64_t) { return true; }, "a whole number of 64 bits");
 }
 
 CLI::Validator positive_number() {
-  return {[](const std::string& text) {
-            const auto value = number<double>(text);
-            if (value && std::isfinite(*value) && *value > 0) return std::string();
-            return fmt::format("a positive number is needed; got \"{}\"", text);
-          },
-          ""};
+  return checked<double>([](double value) { return std::isfinite(value) && value > 0; },
+                         "a positive number");
 }
 
 CLI::Validator finite_number() {
-  return {[](const std::string& text) {
-            const auto value = number<double>(text);
-            if (value && std::isfinite(*value)) return std::string();
-            return fmt::format("a finite number is needed; got \"{}\"", text);
-          },
-          ""};
+  return checked<double>([](double value) { return std::isfinite(value); }, "a finite number");
 }
 
 }  // namespace isentrope::command

@@ -14,7 +14,7 @@
 #include "tools/lab/memory.h"
 #include "tools/lab/result.h"
 #include "tools/lab/training.h"
-#include "tools/report/extrapolation.h"
+#include "tools/report/pages.h"
 
 namespace isentrope::lab {
 namespace {

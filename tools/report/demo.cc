@@ -1,4 +1,4 @@
-#include "tools/report/demo.h"
+// Page of make demo.
 
 #include <fmt/core.h>
 
@@ -7,14 +7,11 @@
 
 #include "isentrope/error.h"
 #include "tools/analysis/study.h"
-#include "tools/report/assets.h"
-#include "tools/report/calibration.h"
 #include "tools/report/document.h"
 #include "tools/report/extrapolation_charts.h"
-#include "tools/report/inspection.h"
 #include "tools/report/line_chart.h"
 #include "tools/report/numbers.h"
-#include "tools/report/page.h"
+#include "tools/report/pages.h"
 #include "tools/report/verdict_words.h"
 
 namespace isentrope::report {
@@ -24,30 +21,25 @@ using analysis::Lead;
 using analysis::Study;
 using nlohmann::json;
 
-Page& says(Page& page, std::string_view part, const Words& words = {}) {
-  return page.markup(part_of(assets::prose_html, part, words));
+// Returns the text of a member, safe in markup.
+std::string text_of(const json& object, const char* member) {
+  return escape(object.at(member).get<std::string>());
 }
 
 void add_heads(Page& page, const json& heads) {
   const json& first = heads.at(0);
-  const std::string model = escape(first.at("model").get<std::string>()),
-                    texts = first.at("texts").dump(), tokens = first.at("tokens").dump();
-  says(page, "demo heads", {{"model", model}, {"texts", texts}, {"tokens", tokens}});
+  page.says("demo heads", {{"model", text_of(first, "model")},
+                           {"texts", first.at("texts").dump()},
+                           {"tokens", first.at("tokens").dump()}});
   add_scales(page, heads);
 }
 
 void add_stretched(Page& page, const json& calibration, const json& heads) {
-  const std::string model = escape(heads.at(0).at("model").get<std::string>()),
-                    rope = escape(calibration.at("rope").at("text").get<std::string>()),
-                    trained = compact(calibration.at("trained_length").get<double>()),
-                    gain = decimal(calibration.at("log_gain").get<double>(), 3),
-                    measured = compact(calibration.at("measured_on").get<double>()) + " tokens";
-  says(page, "demo stretched",
-       {{"model", model},
-        {"rope", rope},
-        {"trained", trained},
-        {"gain", gain},
-        {"measured", measured}});
+  page.says("demo stretched", {{"model", text_of(heads.at(0), "model")},
+                               {"rope", text_of(calibration.at("rope"), "text")},
+                               {"trained", compact(calibration.at("trained_length"))},
+                               {"gain", decimal(calibration.at("log_gain"), 3)},
+                               {"measured", compact(calibration.at("measured_on")) + " tokens"}});
   add_losses(page, calibration.at("nll"));
 }
 
@@ -77,8 +69,8 @@ Table side_by_side(const std::vector<Lead>& run_leads, const std::vector<Lead>& 
       table.groups.push_back({Text().code(name), {}});
       last = name;
     }
-    table.groups.back().rows.push_back({compact(static_cast<double>(lead.length)),
-                                        {lead_words(lead), other ? lead_words(*other) : "–"}});
+    table.add(compact(static_cast<double>(lead.length)),
+              {lead_words(lead), other ? lead_words(*other) : "–"});
   }
   return table;
 }
@@ -93,9 +85,9 @@ void add_training(Page& page, const json& run, const json& study) {
   const Study small = analysis::read_study(run), large = analysis::read_study(study);
   const std::string& cell = small.cells.at(0).name;
   const std::vector<Lead>&run_leads = small.leads.at(0), &study_leads = leads_of_cell(large, cell);
-  const std::string seeds = std::to_string(most_seeds(run_leads)),
-                    studied = std::to_string(most_seeds(study_leads));
-  says(page, "demo training", {{"cell", cell}, {"seeds", seeds}, {"studied", studied}});
+  page.says("demo training", {{"cell", cell},
+                              {"seeds", std::to_string(most_seeds(run_leads))},
+                              {"studied", std::to_string(most_seeds(study_leads))}});
   page.code("isentrope extrapolate " + small.cells.at(0).options);
   LineChart chart = chart_named("demo lead");
   for (const auto& [name, leads] :
@@ -118,16 +110,14 @@ double median(std::vector<double> values) {
 }
 
 void add_cost(Page& page, const json& cost) {
-  const std::string difference = fmt::format("{:.1g}", cost.at("difference").get<double>());
-  says(page, "demo cost", {{"difference", difference}});
-  const std::string heads = cost.at("heads").dump(), dim = cost.at("dim").dump(),
-                    threads = cost.at("threads").dump(), rounds = cost.at("rounds").dump();
-  LineChart chart = chart_named(
-      "demo cost", {{"heads", heads}, {"dim", dim}, {"threads", threads}, {"rounds", rounds}});
+  page.says("demo cost",
+            {{"difference", fmt::format("{:.1g}", cost.at("difference").get<double>())}});
+  Words words;
+  for (const char* word : {"heads", "dim", "threads", "rounds"}) words[word] = cost.at(word).dump();
+  LineChart chart = chart_named("demo cost", words);
   for (const auto& [name, by_length] : cost.at("seconds").items()) {
-    Series series{.name = name, .x = cost.at("lengths").get<std::vector<double>>(), .y = {}};
-    for (const json& seconds : by_length)
-      series.y.push_back(1e3 * median(seconds.get<std::vector<double>>()));
+    Series series{name, cost.at("lengths"), {}};
+    for (const json& seconds : by_length) series.y.push_back(1e3 * median(seconds));
     chart.series.push_back(std::move(series));
   }
   chart.x_ticks = chart.series.at(0).x;
@@ -139,11 +129,9 @@ void add_cost(Page& page, const json& cost) {
 
 std::string demo_report(const json& result) {
   return read_as("demo", [&] {
-    const std::string machine = escape(result.at("machine").get<std::string>()),
-                      date = escape(result.at("date").get<std::string>());
-    const Words words = {{"machine", machine}, {"date", date}};
     Page page("What Isentrope measures here",
-              Text::markup(part_of(assets::prose_html, "demo", words)));
+              prose_named("demo", {{"machine", text_of(result, "machine")},
+                                   {"date", text_of(result, "date")}}));
     add_heads(page, result.at("heads"));
     add_stretched(page, result.at("stretched"), result.at("heads"));
     add_training(page, result.at("training"), result.at("study"));

@@ -1,4 +1,4 @@
-#include "tools/report/document_page.h"
+// Page of any document, by its kind.
 
 #include <fmt/core.h>
 
@@ -6,13 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "isentrope/error.h"
-#include "tools/report/bench.h"
-#include "tools/report/calibration.h"
-#include "tools/report/demo.h"
-#include "tools/report/extrapolation.h"
-#include "tools/report/inspection.h"
-#include "tools/report/monitoring.h"
-#include "tools/report/study.h"
+#include "tools/report/pages.h"
 
 namespace isentrope::report {
 namespace {

@@ -1,4 +1,4 @@
-#include "tools/report/extrapolation.h"
+// Page of isentrope extrapolate.
 
 #include <fmt/core.h>
 
@@ -7,11 +7,9 @@
 #include <map>
 #include <utility>
 
-#include "tools/report/assets.h"
 #include "tools/report/extrapolation_charts.h"
 #include "tools/report/numbers.h"
-#include "tools/report/page.h"
-#include "tools/report/result.h"
+#include "tools/report/pages.h"
 #include "tools/report/verdict_words.h"
 
 namespace isentrope::report {
@@ -21,10 +19,15 @@ using nlohmann::json;
 
 std::string tokens(std::int64_t length) { return compact(static_cast<double>(length)); }
 
-Table by_length(const Result& result) {
-  Table table{{}, {"length"}, {}};
+Table by_length(const Result& result, Text caption) {
+  Table table{std::move(caption), {"length"}, {}};
   for (const std::int64_t length : result.lengths) table.columns.emplace_back(tokens(length));
   return table;
+}
+
+// Adds a group, unless it has no rows.
+void add_group(Table& table, TableGroup group) {
+  if (!group.rows.empty()) table.groups.push_back(std::move(group));
 }
 
 std::size_t seeds_of(const Result& result) {
@@ -40,7 +43,7 @@ void summarise_entropy(Text& text, const Result& result) {
   };
   bool first = true;
   for (const RuleResult& rule : result.rules) {
-    const ByLength& entropy = rule.mean.entropy;
+    const ByLength& entropy = rule.mean.at("entropy");
     if (shortest == longest || !entropy.contains(shortest) || !entropy.contains(longest)) continue;
     if (first) {
       text.plain("From " + tokens(shortest) + " to " + tokens(longest) +
@@ -61,27 +64,22 @@ Text summary_of(const Result& result) {
   for (const std::string& sentence : verdict_sentences(result.leads))
     verdicts.strong(sentence).plain(" ");
   summarise_entropy(entropy, result);
-  const bool has_verdicts = !verdicts.html().empty();
-  return Text::markup(verdicts.html() +
-                      part_of(assets::prose_html, has_verdicts ? "judged run" : "no lead") +
-                      entropy.html());
+  const char* name = verdicts.html().empty() ? "no lead" : "judged run";
+  return Text::markup(verdicts.html() + prose_named(name).html() + entropy.html());
 }
 
 TableRow accuracy_row(const Result& result, Text label, const ByLength& accuracy,
                       const ByLength& spread, const ByLength& best) {
   TableRow row{std::move(label), {}};
   for (const std::int64_t length : result.lengths) {
+    Text& cell = row.cells.emplace_back();
     const auto found = accuracy.find(length);
-    if (found == accuracy.end()) {
-      row.cells.emplace_back("–");
-      continue;
-    }
-    Text cell;
-    const std::string number = decimal(found->second, 2);
-    const bool is_best = best.contains(length) && found->second == best.at(length);
+    const std::string number = found == accuracy.end() ? "–" : decimal(found->second, 2);
+    const bool is_best =
+        found != accuracy.end() && best.contains(length) && found->second == best.at(length);
     is_best ? cell.strong(number) : cell.plain(number);
-    if (spread.contains(length)) cell.small("± " + decimal(spread.at(length), 2));
-    row.cells.push_back(std::move(cell));
+    if (found != accuracy.end() && spread.contains(length))
+      cell.small("± " + decimal(spread.at(length), 2));
   }
   return row;
 }
@@ -102,11 +100,11 @@ ByLength best_of(const std::vector<const ByLength*>& rows) {
 TableGroup our_accuracy(const Result& result) {
   TableGroup group{"This run", {}};
   std::vector<const ByLength*> rows;
-  for (const RuleResult& rule : result.rules) rows.push_back(&rule.mean.accuracy);
+  for (const RuleResult& rule : result.rules) rows.push_back(&rule.mean.at("accuracy"));
   const ByLength best = best_of(rows);
   for (const RuleResult& rule : result.rules) {
-    group.rows.push_back(accuracy_row(result, Text().code(rule.name), rule.mean.accuracy,
-                                      rule.spread.accuracy, best));
+    group.rows.push_back(accuracy_row(result, Text().code(rule.name), rule.mean.at("accuracy"),
+                                      rule.spread.at("accuracy"), best));
   }
   return group;
 }
@@ -124,54 +122,47 @@ TableGroup their_accuracy(const Result& result) {
 }
 
 Table accuracy_table(const Result& result) {
-  Table table = by_length(result);
   const std::size_t seeds = seeds_of(result);
-  const std::string count = std::to_string(seeds);
   const std::string means =
-      seeds > 1 ? part_of(assets::prose_html, "means", {{"seeds", count}}) : "";
-  table.caption = Text::markup(part_of(assets::prose_html, "best", {{"means", means}}));
+      seeds > 1 ? prose_named("means", {{"seeds", std::to_string(seeds)}}).html() : "";
+  Table table = by_length(result, prose_named("best", {{"means", means}}));
   table.groups = {our_accuracy(result), their_accuracy(result)};
   return table;
 }
 
 // Table of leads by length, as "+1.0 [0.2, 1.8] helps".
 Table leads_table(const Result& result) {
-  Table table = by_length(result);
-  table.caption = Text::markup(part_of(assets::prose_html, "leads"));
+  Table table = by_length(result, prose_named("leads"));
   for (const auto& [metric, heading] :
        {std::pair{"accuracy", "Accuracy, points"}, {"cross_entropy", "Cross-entropy, nats"}}) {
     TableGroup group{heading, {}};
     for (const RuleResult& rule : result.rules) {
       std::map<std::int64_t, Text> cells;
       for (const analysis::Lead& lead : result.leads) {
-        if (lead.metric != metric || lead.rule != rule.rule || lead.kind != rule.kind) continue;
-        Text cell(lead_numbers(lead));
-        cell.small(name_of(lead.verdict));
-        cells[lead.length] = cell;
+        if (lead.metric == metric && lead.rule == rule.rule && lead.kind == rule.kind)
+          cells[lead.length] = Text(lead_numbers(lead)).small(name_of(lead.verdict));
       }
       if (cells.empty()) continue;
-      TableRow row{Text().code(rule.name), {}};
+      TableRow& row = group.rows.emplace_back(Text().code(rule.name));
       for (const std::int64_t length : result.lengths)
         row.cells.push_back(cells.contains(length) ? cells.at(length) : Text("–"));
-      group.rows.push_back(std::move(row));
     }
-    if (!group.rows.empty()) table.groups.push_back(std::move(group));
+    add_group(table, std::move(group));
   }
   return table;
 }
 
 Table seeds_table(const Result& result) {
-  Table table = by_length(result);
-  table.caption = Text::markup(part_of(assets::prose_html, "every seed"));
+  Table table = by_length(result, prose_named("every seed"));
   for (const RuleResult& rule : result.rules) {
     TableGroup group{Text().code(rule.name), {}};
     for (std::size_t i = 0; i < rule.seeds.size(); ++i) {
       const SeedResult& seed = rule.seeds[i];
       const std::string label =
           seed.seed ? fmt::format("seed {}", *seed.seed) : fmt::format("run {}", i + 1);
-      group.rows.push_back(accuracy_row(result, label, seed.measures.accuracy, {}, {}));
+      group.rows.push_back(accuracy_row(result, label, seed.measures.at("accuracy"), {}, {}));
     }
-    if (!group.rows.empty()) table.groups.push_back(std::move(group));
+    add_group(table, std::move(group));
   }
   return table;
 }
@@ -206,10 +197,9 @@ Table settings_table(const Result& result) {
         {Text("seconds a step, ").code(rule.rule), {decimal(*rule.seconds_per_step, 3)}});
   }
   Table table;
-  for (TableGroup& group : std::vector{settings("Model and training", result.config),
-                                       settings("Corpus", result.corpus), machine}) {
-    if (!group.rows.empty()) table.groups.push_back(std::move(group));
-  }
+  add_group(table, settings("Model and training", result.config));
+  add_group(table, settings("Corpus", result.corpus));
+  add_group(table, std::move(machine));
   return table;
 }
 
@@ -226,10 +216,9 @@ void add_reproduction(Page& page, const Result& result) {
   const Table table = settings_table(result);
   if (!table.groups.empty()) page.heading("Configuration").table(table);
   if (!result.command.empty()) page.heading("How to reproduce").code(result.command);
-  const std::string version = result.version.empty() ? "" : " " + escape(result.version),
-                    date = result.date.empty() ? "" : ", " + escape(result.date);
-  page.footer(
-      Text::markup(part_of(assets::prose_html, "written", {{"version", version}, {"date", date}})));
+  page.footer(prose_named("written",
+                          {{"version", result.version.empty() ? "" : " " + escape(result.version)},
+                           {"date", result.date.empty() ? "" : ", " + escape(result.date)}}));
 }
 
 }  // namespace

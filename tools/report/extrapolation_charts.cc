@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 
 #include "tools/report/numbers.h"
@@ -20,52 +21,46 @@ LineChart chart_by_length(const Result& result, std::string_view name) {
   return chart;
 }
 
-// Returns a series over the lengths of the result; a reference may have further ones.
-Series series_by_length(const Result& result, Text name, const ByLength& numbers) {
-  Series series;
-  series.name = std::move(name);
+// Returns a series over the lengths of the result, with its spread, if any; a reference may have
+// further lengths.
+Series series_by_length(const Result& result, Text name, const ByLength& numbers,
+                        const ByLength& spread = {}) {
+  Series series{std::move(name), {}, {}};
   for (const std::int64_t length : result.lengths) {
-    if (const auto found = numbers.find(length); found != numbers.end()) {
-      series.x.push_back(static_cast<double>(length));
-      series.y.push_back(found->second);
-    }
+    const auto found = numbers.find(length), width = spread.find(length);
+    if (found == numbers.end()) continue;
+    series.x.push_back(static_cast<double>(length));
+    series.y.push_back(found->second);
+    if (!spread.empty()) series.spread.push_back(width == spread.end() ? 0 : width->second);
   }
   return series;
 }
 
-void add_spread(Series& series, const ByLength& spread) {
-  if (spread.empty()) return;
-  for (const double x : series.x) {
-    const auto found = spread.find(static_cast<std::int64_t>(x));
-    series.spread.push_back(found == spread.end() ? 0 : found->second);
-  }
+// Adds a series of a rule, whose colour is its index in all charts; none without points.
+void add_rule(LineChart& chart, const Result& result, std::size_t rule, Series series) {
+  if (series.x.empty()) return;
+  series.name = Text().code(result.rules[rule].name);
+  series.reference = hides_far_keys(result.rules[rule].kind);
+  series.colour = static_cast<int>(rule);
+  chart.series.push_back(std::move(series));
 }
 
-// Returns a chart with one series per rule that has numbers; a rule's colour is its index.
-LineChart rules_chart(const Result& result, std::string_view name, ByLength Measures::* measure) {
-  LineChart chart = chart_by_length(result, name);
+// Returns the chart of that measure, with one series per rule that has numbers.
+LineChart rules_chart(const Result& result, std::string_view measure) {
+  LineChart chart = chart_by_length(result, measure);
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
     const RuleResult& rule = result.rules[i];
-    if ((rule.mean.*measure).empty()) continue;
-    Series series = series_by_length(result, Text().code(rule.name), rule.mean.*measure);
-    series.reference = hides_far_keys(rule.kind);
-    series.colour = static_cast<int>(i);
-    add_spread(series, rule.spread.*measure);
-    chart.series.push_back(std::move(series));
+    add_rule(chart, result, i,
+             series_by_length(result, {}, rule.mean.at(measure), rule.spread.at(measure)));
   }
   return chart;
 }
 
 LineChart lead_chart(const Result& result) {
   LineChart chart = chart_by_length(result, "lead");
-  for (std::size_t i = 0; i < result.rules.size(); ++i) {
-    const RuleResult& rule = result.rules[i];
-    Series series = lead_series(result.leads, rule.rule, rule.kind);
-    series.name.code(rule.name);
-    series.colour = static_cast<int>(i);
-    series.reference = hides_far_keys(rule.kind);
-    if (!series.x.empty()) chart.series.push_back(std::move(series));
-  }
+  for (std::size_t i = 0; i < result.rules.size(); ++i)
+    add_rule(chart, result, i,
+             lead_series(result.leads, result.rules[i].rule, result.rules[i].kind));
   return chart;
 }
 
@@ -105,7 +100,7 @@ std::vector<Series> gain_marks(const GainCurves& gains) {
 }
 
 LineChart entropy_chart(const Result& result) {
-  LineChart chart = rules_chart(result, "row entropy", &Measures::entropy);
+  LineChart chart = rules_chart(result, "entropy");
   if (chart.empty()) return chart;
   Series reference = series_by_length(result, Text().symbol("ln n").plain(", uniform weights"),
                                       result.uniform_entropy());
@@ -124,19 +119,6 @@ std::size_t steps_per_point(std::size_t steps) {
   }
 }
 
-Series loss_series(const RuleResult& rule, std::size_t step) {
-  Series series;
-  series.name.code(rule.name);
-  for (std::size_t begin = 0; begin < rule.loss.size(); begin += step) {
-    const std::size_t end = std::min(begin + step, rule.loss.size());
-    double sum = 0;
-    for (std::size_t i = begin; i < end; ++i) sum += rule.loss[i];
-    series.x.push_back(static_cast<double>(end));
-    series.y.push_back(sum / static_cast<double>(end - begin));
-  }
-  return series;
-}
-
 LineChart loss_chart(const Result& result) {
   std::size_t steps = 0;
   for (const RuleResult& rule : result.rules) steps = std::max(steps, rule.loss.size());
@@ -144,9 +126,16 @@ LineChart loss_chart(const Result& result) {
   const std::string mean = step == 1 ? "one step" : compact(static_cast<double>(step)) + " steps";
   LineChart chart = chart_named("training loss", {{"steps", mean}});
   for (std::size_t i = 0; i < result.rules.size(); ++i) {
-    if (result.rules[i].loss.empty()) continue;
-    chart.series.push_back(loss_series(result.rules[i], step));
-    chart.series.back().colour = static_cast<int>(i);
+    const std::vector<double>& loss = result.rules[i].loss;
+    Series series{Text().code(result.rules[i].name), {}, {}};
+    series.colour = static_cast<int>(i);
+    for (std::size_t begin = 0; begin < loss.size(); begin += step) {
+      const std::size_t end = std::min(begin + step, loss.size());
+      const double sum = std::accumulate(loss.begin() + begin, loss.begin() + end, 0.0);
+      series.x.push_back(static_cast<double>(end));
+      series.y.push_back(sum / static_cast<double>(end - begin));
+    }
+    if (!series.x.empty()) chart.series.push_back(std::move(series));
   }
   return chart;
 }
@@ -174,23 +163,21 @@ Series lead_series(const std::vector<analysis::Lead>& leads, std::string_view ru
 LineChart gain_chart(const Result& result) {
   LineChart chart = chart_named("gains");
   for (const auto& [length, accuracy] : result.gains.curve) {
-    chart.series.push_back({.name = "n = " + compact(static_cast<double>(length)),
-                            .x = result.gains.gains,
-                            .y = accuracy});
+    chart.series.push_back(
+        {"n = " + compact(static_cast<double>(length)), result.gains.gains, accuracy});
   }
   for (Series& mark : gain_marks(result.gains)) chart.series.push_back(std::move(mark));
   return chart;
 }
 
 std::vector<LineChart> accuracy_charts(const Result& result) {
-  return not_empty({rules_chart(result, "accuracy", &Measures::accuracy), lead_chart(result)});
+  return not_empty({rules_chart(result, "accuracy"), lead_chart(result)});
 }
 
 std::vector<LineChart> why_charts(const Result& result) {
-  return not_empty({gain_chart(result), rules_chart(result, "far keys", &Measures::share_beyond),
-                    rules_chart(result, "attended distance", &Measures::distance),
-                    entropy_chart(result),
-                    rules_chart(result, "gradient mass", &Measures::gradient_mass)});
+  return not_empty({gain_chart(result), rules_chart(result, "share_beyond"),
+                    rules_chart(result, "distance"), entropy_chart(result),
+                    rules_chart(result, "gradient_mass")});
 }
 
 std::vector<LineChart> training_charts(const Result& result) {

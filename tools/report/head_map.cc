@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "isentrope/error.h"
 #include "tools/report/assets.h"
@@ -19,8 +17,10 @@ std::string name_at(const std::vector<std::string>& names, std::size_t index) {
   return names.empty() ? fmt::format("{}", index) : names[index];
 }
 
-json cells_of(const HeadMap& map, const HeadMapAxes& axes) {
+json cells_of(const HeadMap& map) {
   json cells = json::array();
+  const std::string quantity = map.settings.at("quantity");
+  const int decimals = map.settings.at("decimals");
   for (std::size_t layer = 0; layer < map.values.size(); ++layer) {
     for (std::size_t head = 0; head < map.values[layer].size(); ++head) {
       const double value = map.values[layer][head];
@@ -29,9 +29,8 @@ json cells_of(const HeadMap& map, const HeadMapAxes& axes) {
           {{"layer", layer},
            {"head", head},
            {"value", value},
-           {"label",
-            fmt::format("{} {}, {} {}: {} {}", axes.x, name_at(axes.columns, layer), axes.y,
-                        name_at(axes.rows, head), map.quantity, decimal(value, map.decimals))}});
+           {"label", fmt::format("{} {}, {} {}: {} {}", map.x, name_at(map.columns, layer), map.y,
+                                 name_at(map.rows, head), quantity, decimal(value, decimals))}});
     }
   }
   return cells;
@@ -48,43 +47,27 @@ void name_axis(json& axis, const std::string& title, const std::vector<std::stri
 }  // namespace
 
 HeadMap map_named(std::string_view name, HeadValues values, const Words& words) {
-  const json found = chart_words(name, words);
-  return {.title = found.at("title").get<std::string>(),
-          .caption = Text::markup(found.at("caption").get<std::string>()),
-          .quantity = found.at("quantity"),
-          .scheme = found.at("scheme"),
-          .lowest = found.value("lowest", 0.0),
-          .highest = found.value("highest", 1.0),
-          .decimals = found.at("decimals"),
-          .values = std::move(values)};
+  return {.settings = chart_words(name, words), .values = std::move(values)};
 }
 
-Plot head_map_plot(const HeadMap& map, const HeadMapAxes& axes) {
+Plot head_map_plot(const HeadMap& map) {
+  const json& settings = map.settings;
   std::size_t most_heads = 0;
   for (const auto& layer : map.values) most_heads = std::max(most_heads, layer.size());
   json spec = json::parse(assets::head_map_json);
   spec["height"] = 60 + 18 * most_heads;
-  spec["data"][0]["values"] = cells_of(map, axes);
-  name_axis(spec["axes"][0], axes.x, axes.columns);
-  name_axis(spec["axes"][1], axes.y, axes.rows);
+  spec["data"][0]["values"] = cells_of(map);
+  name_axis(spec["axes"][0], map.x, map.columns);
+  name_axis(spec["axes"][1], map.y, map.rows);
   json& colour = spec["scales"][2];
-  colour["domain"] = {map.lowest, map.highest};
-  colour["range"]["scheme"] = map.scheme;
-  spec["legends"][0]["title"] = map.quantity;
-  return {.title = map.title, .caption = map.caption, .spec = spec, .legend = {}, .numbers = {}};
-}
-
-double mean_of(const HeadValues& values) {
-  double sum = 0;
-  std::size_t count = 0;
-  for (const auto& layer : values) {
-    for (const double value : layer) {
-      if (std::isnan(value)) continue;
-      sum += value;
-      ++count;
-    }
-  }
-  return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(count);
+  colour["domain"] = {settings.at("lowest").get<double>(), settings.at("highest").get<double>()};
+  colour["range"]["scheme"] = settings.at("scheme");
+  spec["legends"][0]["title"] = settings.at("quantity");
+  return {.title = settings.at("title").get<std::string>(),
+          .caption = Text::markup(settings.at("caption")),
+          .spec = spec,
+          .legend = {},
+          .numbers = {}};
 }
 
 void require_count(std::string_view place, std::string_view name, std::size_t wanted,

@@ -1,7 +1,10 @@
 // HeadMap: one number for each head of a model, as colours by layer and head.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
+#include <limits>
+#include <ranges>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,28 +17,30 @@ namespace isentrope::report {
 using HeadValues = std::vector<std::vector<double>>;
 
 struct HeadMap {
-  Text title;
-  Text caption;
-  std::string quantity;        // label of the numbers in legend and tooltips
-  std::string scheme;          // a colour scheme of Vega
-  double lowest = 0, highest;  // ends of the colours
-  int decimals = 2;
+  // As in charts.json: title, caption, label of the numbers, Vega's colour scheme and its ends.
+  nlohmann::json settings;
   HeadValues values;
+  // Titles of the axes, and names of columns and rows; empty names: indices.
+  std::string x = "layer", y = "head";
+  std::vector<std::string> columns = {}, rows = {};
 };
 
 // Returns the map of that name in charts.json, with its placeholders replaced by `words`.
 [[nodiscard]] HeadMap map_named(std::string_view name, HeadValues values, const Words& words = {});
 
-// Titles of the axes, and names of columns and rows; empty names: indices.
-struct HeadMapAxes {
-  std::string x = "layer", y = "head";
-  std::vector<std::string> columns = {}, rows = {};
-};
+[[nodiscard]] Plot head_map_plot(const HeadMap& map);
 
-[[nodiscard]] Plot head_map_plot(const HeadMap& map, const HeadMapAxes& axes = {});
-
-// Returns the mean over the heads that are not NaN; NaN if all are.
-[[nodiscard]] double mean_of(const HeadValues& values);
+// Returns the mean of the numbers that are not NaN; NaN if all are.
+template <std::ranges::input_range Numbers>
+[[nodiscard]] double mean_of(Numbers&& numbers) {
+  double sum = 0, count = 0;
+  for (const double number : numbers) {
+    if (std::isnan(number)) continue;
+    sum += number;
+    ++count;
+  }
+  return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / count;
+}
 
 // Throws Error "PLACE must have WANTED NAME; got GOT" unless both numbers are equal.
 void require_count(std::string_view place, std::string_view name, std::size_t wanted,

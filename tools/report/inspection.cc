@@ -1,20 +1,22 @@
-#include "tools/report/inspection.h"
+// Page of isentrope inspect.
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <ranges>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "isentrope/error.h"
-#include "tools/report/assets.h"
 #include "tools/report/document.h"
 #include "tools/report/head_map.h"
 #include "tools/report/line_chart.h"
 #include "tools/report/numbers.h"
-#include "tools/report/page.h"
+#include "tools/report/pages.h"
 
 namespace isentrope::report {
 namespace {
@@ -23,112 +25,96 @@ using nlohmann::json;
 using Column = std::vector<double>;  // by bin
 using Heads = std::vector<Column>;   // of one layer
 using Layers = std::vector<Heads>;
+using Places = std::set<std::pair<std::size_t, std::size_t>>;  // layers and heads
 
-// Reads [layers][heads][bins]. Throws Error if a head has another number of bins.
-Layers layers_of(const json& values, std::size_t bins, const std::string& place) {
-  Layers layers;
-  for (const json& layer : values) {
-    Heads& heads = layers.emplace_back();
-    for (const json& head : layer) {
-      Column& column = heads.emplace_back();
-      for (const json& value : head) column.push_back(number_of(value));
-      require_count(place, "bins", bins, column.size());
-    }
-  }
-  if (layers.empty() || layers.front().empty()) {
-    throw Error(fmt::format("{} must have layers and heads; got none", place));
-  }
-  return layers;
-}
+constexpr const char* kStatistics[] = {"entropy", "effective_keys", "max_logit", "gradient_mass",
+                                       "distance"};
 
 struct Inspection {
   std::string model, rule, suggestion;
   std::int64_t texts, tokens;
   Column n;
-  Layers entropy, spread, keys, max_logit, mass, distance;
-  std::set<std::pair<std::size_t, std::size_t>> collapsed, blurred;
-  HeadValues sink;   // share of the weight on the first key; empty in older documents
-  Column positions;  // of keys, and the weight that they receive
-  Layers received;
+  std::map<std::string_view, Layers> mean{};  // by statistic
+  Layers spread{};                            // of entropy
+  Places collapsed{}, blurred{};
+  HeadValues sink{};   // share of the weight on the first key; empty in older documents
+  Column positions{};  // of keys, and the weight that they receive
+  Layers received{};
 };
 
-std::set<std::pair<std::size_t, std::size_t>> places(const json& list) {
-  std::set<std::pair<std::size_t, std::size_t>> result;
-  for (const json& place : list)
-    result.emplace(place.at(0).get<std::size_t>(), place.at(1).get<std::size_t>());
-  return result;
-}
-
-// Reads what keys receive.
-void read_keys(const json& result, Inspection& r) {
-  const std::string report = "[inspection_report] ";
-  for (const json& layer : result.at("sink")) {
-    auto& heads = r.sink.emplace_back();
-    for (const json& share : layer) heads.push_back(number_of(share));
+// Reads [layers][heads][bins], with the heads of `like`. Throws Error for other sizes.
+Layers layers_of(const json& values, const std::string& name, std::size_t bins,
+                 const Layers* like) {
+  const std::string place = "[inspection_report] " + name;
+  const auto layers = numbers_of<Layers>(values);
+  for (const Heads& heads : layers) {
+    for (const Column& column : heads) require_count(place, "bins", bins, column.size());
   }
-  require_heads_of(report + "sink", r.entropy, r.sink);
-  const json& received = result.at("received");
-  for (const json& position : received.at("positions"))
-    r.positions.push_back(position.get<double>());
-  r.received = layers_of(received.at("mean"), r.positions.size(), report + "received.mean");
-  require_heads_of(report + "received.mean", r.entropy, r.received);
+  if (layers.empty() || layers.front().empty())
+    throw Error(place + " must have layers and heads; got none");
+  if (like != nullptr) require_heads_of(place, *like, layers);
+  return layers;
 }
 
 Inspection read(const json& result) {
   require_version(result, "inspection", 2);
-  Inspection r;
-  r.model = result.at("model");
-  const json& rule = result.at("rule").at("rule");
-  r.rule = rule.is_null() ? "not known" : rule.get<std::string>();
-  r.suggestion =
-      result.at("suggestion").is_null() ? "" : result.at("suggestion").get<std::string>();
-  r.texts = result.at("texts");
-  r.tokens = result.at("tokens");
-  for (const json& n : result.at("n")) r.n.push_back(n.get<double>());
+  const json &rule = result.at("rule").at("rule"), &suggestion = result.at("suggestion");
+  Inspection r{.model = result.at("model"),
+               .rule = rule.is_null() ? "not known" : rule,
+               .suggestion = suggestion.is_null() ? "" : suggestion,
+               .texts = result.at("texts"),
+               .tokens = result.at("tokens"),
+               .n = result.at("n")};
   if (r.n.empty()) throw Error("[inspection_report] n must have a bin; got none");
-  const json& mean = result.at("mean");
-  const std::string report = "[inspection_report] ", spread = report + "spread.entropy";
-  r.entropy = layers_of(mean.at("entropy"), r.n.size(), report + "mean.entropy");
-  r.spread = layers_of(result.at("spread").at("entropy"), r.n.size(), spread);
-  require_heads_of(spread, r.entropy, r.spread);
-  for (const auto& [values, name] : {std::pair{&Inspection::keys, "effective_keys"},
-                                     {&Inspection::max_logit, "max_logit"},
-                                     {&Inspection::mass, "gradient_mass"},
-                                     {&Inspection::distance, "distance"}}) {
-    const std::string place = report + "mean." + name;
-    r.*values = layers_of(mean.at(name), r.n.size(), place);
-    require_heads_of(place, r.entropy, r.*values);
+  const Layers* entropy = nullptr;
+  for (const char* name : kStatistics) {
+    r.mean[name] =
+        layers_of(result.at("mean").at(name), std::string("mean.") + name, r.n.size(), entropy);
+    entropy = &r.mean.at("entropy");
   }
-  if (result.contains("sink")) read_keys(result, r);
-  r.collapsed = places(result.at("collapsed"));
-  r.blurred = places(result.at("blurred"));
+  r.spread = layers_of(result.at("spread").at("entropy"), "spread.entropy", r.n.size(), entropy);
+  if (result.contains("sink")) {
+    r.sink = numbers_of<HeadValues>(result.at("sink"));
+    require_heads_of("[inspection_report] sink", *entropy, r.sink);
+    const json& received = result.at("received");
+    r.positions = received.at("positions").get<Column>();
+    if (r.positions.empty())
+      throw Error("[inspection_report] received.positions must have a bin; got none");
+    r.received = layers_of(received.at("mean"), "received.mean", r.positions.size(), entropy);
+  }
+  r.collapsed = result.at("collapsed").get<Places>();
+  r.blurred = result.at("blurred").get<Places>();
   return r;
 }
 
-// Returns the mean over heads that are not NaN in a bin; NaN if all are.
-double mean_over(const Heads& heads, std::size_t bin) {
-  double sum = 0;
-  int count = 0;
-  for (const Column& head : heads) {
-    if (std::isnan(head[bin])) continue;
-    sum += head[bin];
-    ++count;
+// Returns the mean over heads that are not NaN, by bin.
+Column mean_over(const auto& heads, std::size_t bins) {
+  Column means;
+  for (std::size_t bin = 0; bin < bins; ++bin)
+    means.push_back(
+        mean_of(heads | std::views::transform([bin](const Column& head) { return head[bin]; })));
+  return means;
+}
+
+// Returns the number of each head.
+HeadValues each_head(const Layers& layers, const auto& number) {
+  HeadValues values;
+  for (const Heads& heads : layers) {
+    auto& layer = values.emplace_back();
+    for (const Column& head : heads) layer.push_back(number(head));
   }
-  return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / count;
+  return values;
 }
 
 double share_of_largest(double entropy, double n) { return n > 1 ? entropy / std::log(n) : 0; }
 
 // Map of entropy / ln n, the fraction of its maximum, at the longest rows.
 Plot share_map(const Inspection& r) {
-  const std::size_t last = r.n.size() - 1;
-  HeadValues values;
-  for (const Heads& heads : r.entropy) {
-    auto& layer = values.emplace_back();
-    for (const Column& head : heads) layer.push_back(share_of_largest(head[last], r.n[last]));
-  }
-  const std::string n = fmt::format("{:.0f}", r.n[last]);
-  return head_map_plot(map_named("entropy share map", std::move(values), {{"n", n}}));
+  const auto share = [&](const Column& entropy) {
+    return share_of_largest(entropy.back(), r.n.back());
+  };
+  return head_map_plot(map_named("entropy share map", each_head(r.mean.at("entropy"), share),
+                                 {{"n", fmt::format("{:.0f}", r.n.back())}}));
 }
 
 // Returns the slope of entropy in ln n, by least squares over bins of at least 8 keys: 0 for a head
@@ -150,50 +136,46 @@ double slope_of(const Column& entropy, const Column& n) {
 }
 
 // Map of those slopes. `under`: name of the scale, if there are several.
-Plot growth_map(const Inspection& r, std::string_view under = "") {
-  HeadValues values;
-  for (const Heads& heads : r.entropy) {
-    auto& layer = values.emplace_back();
-    for (const Column& head : heads) layer.push_back(slope_of(head, r.n));
-  }
-  return head_map_plot(map_named("entropy growth map", std::move(values), {{"under", under}}));
+Plot growth_map(const Inspection& r, const std::string& under = "") {
+  const auto slope = [&](const Column& entropy) { return slope_of(entropy, r.n); };
+  return head_map_plot(
+      map_named("entropy growth map", each_head(r.mean.at("entropy"), slope), {{"under", under}}));
 }
 
 // Map of the share of the first key.
 Plot sink_map(const Inspection& r) {
-  std::size_t sinks = 0, heads = 0;
-  for (const auto& layer : r.sink) {
-    heads += layer.size();
-    sinks += static_cast<std::size_t>(
-        std::ranges::count_if(layer, [](double share) { return share > 0.5; }));
+  std::size_t heads = 0, sinks = 0;
+  for (const double share : r.sink | std::views::join) {
+    ++heads;
+    sinks += share > 0.5;
   }
-  const std::string of_sinks = fmt::format("{}", sinks), of_heads = fmt::format("{}", heads);
-  return head_map_plot(map_named("sink map", r.sink, {{"sinks", of_sinks}, {"heads", of_heads}}));
+  return head_map_plot(map_named(
+      "sink map", r.sink, {{"sinks", std::to_string(sinks)}, {"heads", std::to_string(heads)}}));
 }
 
 Table heads_table(const Inspection& r) {
   const std::size_t last = r.n.size() - 1;
-  Table table;
-  table.caption = fmt::format("Every head at n = {:.0f}", r.n[last]);
-  table.columns = {"head",      "entropy",       "of ln n", "effective keys",
-                   "max logit", "gradient mass", ""};
-  for (std::size_t layer = 0; layer < r.entropy.size(); ++layer) {
-    TableGroup group{fmt::format("layer {}", layer), {}};
-    for (std::size_t head = 0; head < r.entropy[layer].size(); ++head) {
-      const double entropy = r.entropy[layer][head][last], spread = r.spread[layer][head][last];
+  Table table{
+      .caption = fmt::format("Every head at n = {:.0f}", r.n[last]),
+      .columns = {"head", "entropy", "of ln n", "effective keys", "max logit", "gradient mass", ""},
+      .groups = {}};
+  const Layers& entropies = r.mean.at("entropy");
+  for (std::size_t layer = 0; layer < entropies.size(); ++layer) {
+    table.groups.push_back({fmt::format("layer {}", layer), {}});
+    for (std::size_t head = 0; head < entropies[layer].size(); ++head) {
+      const auto at_last = [&](const char* name) { return r.mean.at(name)[layer][head][last]; };
+      const double entropy = at_last("entropy"), spread = r.spread[layer][head][last];
       Text entropy_text(fmt::format("{:.3f}", entropy));
       if (!std::isnan(spread)) entropy_text.small(fmt::format("± {:.3f}", spread));
       const char* remark = r.collapsed.contains({layer, head}) ? "collapsed"
                            : r.blurred.contains({layer, head}) ? "blurred"
                                                                : "";
-      group.rows.push_back(
-          {fmt::format("{}", head),
-           {entropy_text, fmt::format("{:.2f}", share_of_largest(entropy, r.n[last])),
-            fmt::format("{:.1f}", r.keys[layer][head][last]),
-            fmt::format("{:.2f}", r.max_logit[layer][head][last]),
-            fmt::format("{:.4f}", r.mass[layer][head][last]), remark}});
+      table.add(std::to_string(head),
+                {entropy_text, fmt::format("{:.2f}", share_of_largest(entropy, r.n[last])),
+                 fmt::format("{:.1f}", at_last("effective_keys")),
+                 fmt::format("{:.2f}", at_last("max_logit")),
+                 fmt::format("{:.4f}", at_last("gradient_mass")), remark});
     }
-    table.groups.push_back(std::move(group));
   }
   return table;
 }
@@ -204,56 +186,35 @@ LineChart curves(const Column& x, const Layers& values, LineChart chart) {
   std::set<std::size_t> chosen;
   for (std::size_t i = 0; i < count; ++i)
     chosen.insert(count == 1 ? 0 : i * (layers - 1) / (count - 1));
-  for (const std::size_t layer : chosen) {
-    Series series{fmt::format("layer {}", layer), x, {}};
-    for (std::size_t bin = 0; bin < x.size(); ++bin)
-      series.y.push_back(mean_over(values[layer], bin));
-    chart.series.push_back(std::move(series));
-  }
+  for (const std::size_t layer : chosen)
+    chart.series.push_back({fmt::format("layer {}", layer), x, mean_over(values[layer], x.size())});
   return chart;
 }
 
 void add_largest_entropy(LineChart& chart, const Column& n) {
-  Series largest{.name = "ln n", .x = n, .y = {}, .reference = true, .colour = kNeutral};
-  for (const double keys : n) largest.y.push_back(std::log(keys));
-  chart.series.push_back(std::move(largest));
-}
-
-LineChart entropy_curves(const Inspection& r) {
-  LineChart chart = curves(r.n, r.entropy, chart_named("inspected entropy"));
-  add_largest_entropy(chart, r.n);
-  return chart;
+  const auto largest = [](double keys) { return std::log(keys); };
+  chart.series.push_back(curve("ln n", n, largest, true));
+  chart.series.back().colour = kNeutral;
 }
 
 // Chart of the weight that keys receive, with its mean at the first key and at later ones.
 LineChart received_by_position(const Inspection& r) {
-  Column means;
-  for (std::size_t bin = 0; bin < r.positions.size(); ++bin) {
-    Heads heads;
-    for (const Heads& layer : r.received) heads.insert(heads.end(), layer.begin(), layer.end());
-    means.push_back(mean_over(heads, bin));
-  }
-  const std::string first = fmt::format("{:.1f}", means.front());
+  const Column means = mean_over(r.received | std::views::join, r.positions.size());
   Column later(means.begin() + 1, means.end());
   std::ranges::sort(later);
   const std::string median =
       later.empty() ? "none" : fmt::format("{:.2f}", later[later.size() / 2]);
   return curves(r.positions, r.received,
-                chart_named("received by position", {{"first", first}, {"later", median}}));
+                chart_named("received by position",
+                            {{"first", fmt::format("{:.1f}", means.front())}, {"later", median}}));
 }
 
 // Chart of the mean over all heads, one line for each inspection's scale.
 LineChart entropy_by_scale(const std::vector<Inspection>& inspections) {
   LineChart chart = chart_named("demo entropy");
-  for (const Inspection& r : inspections) {
-    Series series{.name = Text().code(r.rule), .x = r.n, .y = {}};
-    for (std::size_t bin = 0; bin < r.n.size(); ++bin) {
-      Heads heads;
-      for (const Heads& layer : r.entropy) heads.insert(heads.end(), layer.begin(), layer.end());
-      series.y.push_back(mean_over(heads, bin));
-    }
-    chart.series.push_back(std::move(series));
-  }
+  for (const Inspection& r : inspections)
+    chart.series.push_back(
+        {Text().code(r.rule), r.n, mean_over(r.mean.at("entropy") | std::views::join, r.n.size())});
   add_largest_entropy(chart, inspections.front().n);
   return chart;
 }
@@ -262,24 +223,24 @@ LineChart entropy_by_scale(const std::vector<Inspection>& inspections) {
 
 std::string inspection_report(const json& result) {
   const Inspection r = read_as("inspection", [&] { return read(result); });
+  const Layers& entropy = r.mean.at("entropy");
   Page page("Attention of " + r.model,
-            fmt::format("{} layers, {} texts, {} tokens", r.entropy.size(), r.texts, r.tokens));
+            fmt::format("{} layers, {} texts, {} tokens", entropy.size(), r.texts, r.tokens));
   Table facts;
-  facts.groups = {{{},
-                   {{"current rule", {Text().code(r.rule)}},
-                    {"suggested rule, for constant entropy",
-                     {r.suggestion.empty() ? Text("too few lengths") : Text().code(r.suggestion)}},
-                    {"collapsed heads, entropy near 0", {fmt::format("{}", r.collapsed.size())}},
-                    {"blurred heads, entropy near ln n", {fmt::format("{}", r.blurred.size())}}}}};
-  page.table(facts).markup(part_of(assets::prose_html, "suggestion"));
+  facts.add("current rule", {Text().code(r.rule)});
+  facts.add("suggested rule, for constant entropy",
+            {r.suggestion.empty() ? Text("too few lengths") : Text().code(r.suggestion)});
+  facts.add("collapsed heads, entropy near 0", {std::to_string(r.collapsed.size())});
+  facts.add("blurred heads, entropy near ln n", {std::to_string(r.blurred.size())});
+  page.table(facts).says("suggestion");
   page.heading("Heads").plot(share_map(r)).plot(growth_map(r));
   if (!r.sink.empty()) page.plot(sink_map(r)).plot(line_plot(received_by_position(r)));
-  page.heading("Length").plot(line_plot(entropy_curves(r)));
-  for (const auto& [values, name] : {std::pair{&Inspection::keys, "effective keys"},
-                                     {&Inspection::max_logit, "largest logit"},
-                                     {&Inspection::mass, "inspected mass"},
-                                     {&Inspection::distance, "inspected distance"}})
-    page.plot(line_plot(curves(r.n, r.*values, chart_named(name))));
+  LineChart entropies = curves(r.n, entropy, chart_named("inspected entropy"));
+  add_largest_entropy(entropies, r.n);
+  page.heading("Length").plot(line_plot(entropies));
+  for (const char* name : {"effective_keys", "max_logit", "gradient_mass", "distance"})
+    page.plot(
+        line_plot(curves(r.n, r.mean.at(name), chart_named(std::string("inspected ") + name))));
   page.heading("Numbers").table(heads_table(r));
   return page.html();
 }

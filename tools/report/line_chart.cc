@@ -16,8 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Marker kMarkers[] = {Marker::circle, Marker::square, Marker::diamond, Marker::triangle};
-
 bool is_drawn(const Series& series, std::size_t i) {
   return std::isfinite(series.x[i]) && std::isfinite(series.y[i]);
 }
@@ -84,23 +82,10 @@ json points_of(const LineChart& chart, const std::vector<LegendEntry>& legend) {
                         {"high", series.y[i] + spread},
                         {"place", compact(series.x[i])},
                         {"label", label_of(chart, series, i)},
-                        {"marked", legend[s].marker != Marker::none}});
+                        {"marked", !legend[s].marker.path.empty()}});
     }
   }
   return points;
-}
-
-const char* shape_of(Marker marker) {
-  switch (marker) {
-    case Marker::square:
-      return "square";
-    case Marker::diamond:
-      return "diamond";
-    case Marker::triangle:
-      return "triangle-up";
-    default:
-      return "circle";
-  }
 }
 
 std::vector<LegendEntry> legend_of(const LineChart& chart) {
@@ -110,7 +95,7 @@ std::vector<LegendEntry> legend_of(const LineChart& chart) {
     const int index = series.colour.value_or(static_cast<int>(s));
     const bool marked = chart.markers && !series.reference && index != kNeutral;
     legend.push_back({series.name, colour(index), dashes(index, series.reference),
-                      marked ? kMarkers[index % std::size(kMarkers)] : Marker::none});
+                      marked ? kMarkers[index % std::size(kMarkers)] : Marker{}});
   }
   return legend;
 }
@@ -129,7 +114,7 @@ json spec_of(const LineChart& chart, const std::vector<LegendEntry>& legend) {
       named(scales, scale)["domain"].push_back(s);
     named(scales, "colour")["range"].push_back(legend[s].colour);
     named(scales, "dash")["range"].push_back(legend[s].dashes);
-    named(scales, "shape")["range"].push_back(shape_of(legend[s].marker));
+    named(scales, "shape")["range"].push_back(legend[s].marker.shape);
   }
   spec["axes"][0]["title"] = chart.x_label;
   spec["title"] = {{"text", chart.y_label}};

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/report/page.h"
@@ -21,6 +22,15 @@ struct Series {
   // thing appears in several charts.
   std::optional<int> colour = {};
 };
+
+// Returns the series of y(x).
+template <typename Function>
+[[nodiscard]] Series curve(Text name, std::vector<double> x, const Function& y,
+                           bool reference = false) {
+  Series series{.name = std::move(name), .x = std::move(x), .y = {}, .reference = reference};
+  for (const double value : series.x) series.y.push_back(y(value));
+  return series;
+}
 
 struct LineChart {
   Text title;

@@ -1,4 +1,4 @@
-#include "tools/report/monitoring.h"
+// Page of a log of a training or of a backend of ggml.
 
 #include <fmt/core.h>
 
@@ -11,12 +11,11 @@
 #include <vector>
 
 #include "isentrope/error.h"
-#include "tools/report/assets.h"
 #include "tools/report/document.h"
 #include "tools/report/head_map.h"
 #include "tools/report/line_chart.h"
 #include "tools/report/numbers.h"
-#include "tools/report/page.h"
+#include "tools/report/pages.h"
 
 namespace isentrope::report {
 namespace {
@@ -72,41 +71,37 @@ double at(const std::map<double, Numbers>& head, double step, std::string_view n
 // Map with steps as columns and all heads, layer after layer, as rows.
 Plot steps_map(const Log& log, const Measured& number) {
   HeadMap map = map_named(number.chart, {});
+  map.x = "step";
+  map.y = "layer.head";
   double highest = 0;
   for (const double step : log.steps) {
+    map.columns.push_back(compact(step));
     auto& column = map.values.emplace_back();
     for (const auto& [head, numbers] : log.heads) {
       column.push_back(at(numbers, step, number.name));
       if (std::isfinite(column.back())) highest = std::max(highest, column.back());
     }
   }
-  if (map.highest == 0) map.highest = highest;
-  std::vector<std::string> rows;
+  if (map.settings.at("highest") == 0) map.settings["highest"] = highest;
   for (const auto& [head, numbers] : log.heads)
-    rows.push_back(fmt::format("{}.{}", head.first, head.second));
-  std::vector<std::string> columns;
-  for (const double step : log.steps) columns.push_back(compact(step));
-  return head_map_plot(map, {.x = "step", .y = "layer.head", .columns = columns, .rows = rows});
+    map.rows.push_back(fmt::format("{}.{}", head.first, head.second));
+  return head_map_plot(map);
 }
 
 // Chart with one line a layer: the mean over its heads, or the largest.
 LineChart by_layer(const Log& log, std::string_view chart, std::string_view name, bool largest) {
   LineChart result = chart_named(chart);
   for (const auto& [layer, module] : log.modules) {
-    Series series{.name = Text().code(module), .x = {}, .y = {}};
+    Series series{Text().code(module), {}, {}};
     for (const double step : log.steps) {
-      double sum = 0, most = -std::numeric_limits<double>::infinity();
-      int count = 0;
+      std::vector<double> values;
       for (const auto& [head, numbers] : log.heads) {
         const double value = at(numbers, step, name);
-        if (head.first != layer || std::isnan(value)) continue;
-        sum += value;
-        most = std::max(most, value);
-        ++count;
+        if (head.first == layer && !std::isnan(value)) values.push_back(value);
       }
-      if (count == 0) continue;
+      if (values.empty()) continue;
       series.x.push_back(step);
-      series.y.push_back(largest ? most : sum / count);
+      series.y.push_back(largest ? std::ranges::max(values) : mean_of(values));
     }
     result.series.push_back(std::move(series));
   }

@@ -3,11 +3,25 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
 
 namespace isentrope::report {
 
 // Returns a number of a result; NaN for null, because JSON has no NaN.
 [[nodiscard]] double number_of(const nlohmann::json& value);
+
+// Returns vectors of numbers, nested like the type and with NaN for null.
+template <typename Numbers>
+[[nodiscard]] Numbers numbers_of(const nlohmann::json& value) {
+  if constexpr (std::is_same_v<Numbers, double>) {
+    return number_of(value);
+  } else {
+    Numbers numbers;
+    for (const nlohmann::json& each : value)
+      numbers.push_back(numbers_of<typename Numbers::value_type>(each));
+    return numbers;
+  }
+}
 
 // Returns "43.27", with a true minus sign; an en dash for non-finite numbers.
 [[nodiscard]] std::string decimal(double value, int decimals);

@@ -21,13 +21,7 @@ std::string script_json(const nlohmann::json& value) {
   using error_handler = nlohmann::json::error_handler_t;
   const std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, error_handler::replace);
   std::string result;
-  for (const char c : text) {
-    if (c == '<') {
-      result += "\\u003c";
-    } else {
-      result += c;
-    }
-  }
+  for (const char c : text) c == '<' ? result += "\\u003c" : result += c;
   return result;
 }
 
@@ -60,31 +54,14 @@ std::string html_of(const Table& table) {
   return html + "</table></div>\n";
 }
 
-std::string_view marker_path(Marker marker) {
-  switch (marker) {
-    case Marker::circle:
-      return "M10,6a4,4 0 1,0 8,0a4,4 0 1,0 -8,0";
-    case Marker::square:
-      return "M10.5,2.5h7v7h-7z";
-    case Marker::diamond:
-      return "M14,1l3.6,5l-3.6,5l-3.6,-5z";
-    case Marker::triangle:
-      return "M14,1.5l4.5,8h-9z";
-    case Marker::none:
-      break;
-  }
-  return "";
-}
-
 // Legend symbol drawn like the line, so that series differ in colour and in dashes.
 std::string key_of(const LegendEntry& entry) {
   std::string svg = fmt::format(
       "<svg class=\"key\" viewBox=\"0 0 28 12\" aria-hidden=\"true\"><path d=\"M1,6h26\" "
       "style=\"stroke:{}\" stroke-dasharray=\"{}\"/>",
       entry.colour, fmt::join(entry.dashes, " "));
-  if (entry.marker != Marker::none)
-    svg +=
-        fmt::format("<path d=\"{}\" style=\"fill:{}\"/>", marker_path(entry.marker), entry.colour);
+  if (!entry.marker.path.empty())
+    svg += fmt::format("<path d=\"{}\" style=\"fill:{}\"/>", entry.marker.path, entry.colour);
   return svg + "</svg>";
 }
 
@@ -98,8 +75,6 @@ std::string html_of(const std::vector<LegendEntry>& legend) {
   return html + "</div>\n";
 }
 
-}  // namespace
-
 std::string fill(std::string_view text, const Words& words) {
   std::string result;
   for (;;) {
@@ -112,10 +87,18 @@ std::string fill(std::string_view text, const Words& words) {
   }
 }
 
-std::string part_of(std::string_view pages, std::string_view name, const Words& words) {
+}  // namespace
+
+void Table::add(Text label, std::vector<Text> cells) {
+  if (groups.empty()) groups.emplace_back();
+  groups.back().rows.push_back({std::move(label), std::move(cells)});
+}
+
+Text prose_named(std::string_view name, const Words& words) {
+  const std::string_view pages = assets::prose_html;
   const std::string mark = fmt::format("<!-- {} -->\n", name);
   const std::size_t begin = pages.find(mark) + mark.size();
-  return fill(pages.substr(begin, pages.find("<!--", begin) - begin), words);
+  return Text::markup(fill(pages.substr(begin, pages.find("<!--", begin) - begin), words));
 }
 
 nlohmann::json chart_words(std::string_view name, const Words& words) {
@@ -139,35 +122,28 @@ Page::Page(std::string title, const Text& summary) : title_(std::move(title)) {
   if (!summary.html().empty()) summary_ = "<p class=\"summary\">" + summary.html() + "</p>\n";
 }
 
-Page& Page::heading(const Text& text) {
-  body_ += "<h2>" + text.html() + "</h2>\n";
-  return *this;
-}
-
-Page& Page::subheading(const Text& text) {
-  body_ += "<h3 class=\"part\">" + text.html() + "</h3>\n";
-  return *this;
-}
-
-Page& Page::prose(const Text& text) {
-  body_ += "<p>" + text.html() + "</p>\n";
-  return *this;
-}
-
-Page& Page::code(std::string_view text) {
-  body_ += "<pre><code>" + escape(text) + "</code></pre>\n";
-  return *this;
-}
-
-Page& Page::markup(std::string_view html) {
+Page& Page::add(std::string_view html) {
   body_ += html;
   return *this;
 }
 
-Page& Page::table(const Table& table) {
-  body_ += html_of(table);
-  return *this;
+Page& Page::heading(const Text& text) { return add("<h2>" + text.html() + "</h2>\n"); }
+
+Page& Page::subheading(const Text& text) {
+  return add("<h3 class=\"part\">" + text.html() + "</h3>\n");
 }
+
+Page& Page::prose(const Text& text) { return add("<p>" + text.html() + "</p>\n"); }
+
+Page& Page::code(std::string_view text) {
+  return add("<pre><code>" + escape(text) + "</code></pre>\n");
+}
+
+Page& Page::says(std::string_view name, const Words& words) {
+  return add(prose_named(name, words).html());
+}
+
+Page& Page::table(const Table& table) { return add(html_of(table)); }
 
 Page& Page::plot(const Plot& plot) {
   ++plots_;
@@ -199,7 +175,7 @@ std::string Page::html() const {
     }
   }
   return fill(assets::page_html, {{"title", escape(title_)},
-                                  {"style", assets::page_css},
+                                  {"style", std::string(assets::page_css)},
                                   {"summary", summary_},
                                   {"body", body_},
                                   {"footer", footer_},

@@ -32,6 +32,9 @@ struct Table {
   Text caption;
   std::vector<Text> columns;  // the first column holds the labels; empty: pairs of label and value
   std::vector<TableGroup> groups;
+
+  // Adds a row to the last group; without groups, to a new one without a heading.
+  void add(Text label, std::vector<Text> cells);
 };
 
 // Colour of series `index`, "var(--series-1)", ..., by the reader's scheme; and its dashes and
@@ -40,13 +43,20 @@ struct Table {
 [[nodiscard]] std::vector<int> dashes(int index, bool reference);
 constexpr int kNeutral = -1;  // grey, for comparison only
 
-enum class Marker { none, circle, square, diamond, triangle };
+// A symbol of points: Vega's name of its shape, and its path in a legend; without one, no symbol.
+struct Marker {
+  std::string_view shape = "circle", path = "";
+};
+inline constexpr Marker kMarkers[] = {{"circle", "M10,6a4,4 0 1,0 8,0a4,4 0 1,0 -8,0"},
+                                      {"square", "M10.5,2.5h7v7h-7z"},
+                                      {"diamond", "M14,1l3.6,5l-3.6,5l-3.6,-5z"},
+                                      {"triangle-up", "M14,1.5l4.5,8h-9z"}};
 
 struct LegendEntry {
   Text name;
   std::string colour;
   std::vector<int> dashes;
-  Marker marker = Marker::none;
+  Marker marker{};
 };
 
 // A figure. `spec` is any Vega specification; the page sets its width. `numbers` is the table of
@@ -64,11 +74,10 @@ struct Plot {
 };
 
 // Replacements for {{name}} in a template. They are inserted as they are, also with braces.
-using Words = std::map<std::string_view, std::string_view>;
-[[nodiscard]] std::string fill(std::string_view text, const Words& words);
-// Returns the markup under <!-- NAME --> in a file of several parts.
-[[nodiscard]] std::string part_of(std::string_view pages, std::string_view name,
-                                  const Words& words = {});
+using Words = std::map<std::string_view, std::string>;
+// Returns the markup under <!-- NAME --> in prose.html.
+[[nodiscard]] Text prose_named(std::string_view name, const Words& words = {});
+// Returns the words and settings of the chart of that name in charts.json.
 [[nodiscard]] nlohmann::json chart_words(std::string_view name, const Words& words);
 
 class Page {
@@ -78,8 +87,8 @@ class Page {
   Page& heading(const Text& text);
   Page& subheading(const Text& text);  // not in the contents
   Page& prose(const Text& text);
-  Page& code(std::string_view text);    // a command to copy
-  Page& markup(std::string_view html);  // trusted HTML of a template
+  Page& code(std::string_view text);                           // a command to copy
+  Page& says(std::string_view name, const Words& words = {});  // a part of prose.html
   Page& table(const Table& table);
   Page& plot(const Plot& plot);
   Page& footer(const Text& text);  // at the end, wherever it is called
@@ -87,6 +96,8 @@ class Page {
   [[nodiscard]] std::string html() const;
 
  private:
+  Page& add(std::string_view html);
+
   std::string title_, summary_, body_, footer_;
   int plots_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <functional>
 
 #include "tools/analysis/records.h"
 #include "tools/report/document.h"
@@ -36,34 +37,41 @@ ByLength by_length(const Value& value) {
   return result;
 }
 
+// Returns the results of all elements.
+template <typename Read>
+auto each_of(const Value& value, const Read& read) {
+  std::vector<decltype(read(value))> results;
+  for (const Value& element : value.elements()) results.push_back(read(element));
+  return results;
+}
+
 std::vector<double> numbers_of(const Value& value) {
-  std::vector<double> numbers;
-  for (const Value& element : value.elements()) numbers.push_back(element.number());
-  return numbers;
+  return each_of(value, std::mem_fn(&Value::number));
 }
 
 Measures measures_of(const Value& value) {
-  return {by_length(value["accuracy"]), by_length(value["cross_entropy"]),
-          by_length(value["entropy"]),  by_length(value["gradient_mass"]),
-          by_length(value["distance"]), by_length(value["share_beyond"])};
+  Measures measures;
+  for (const char* name :
+       {"accuracy", "cross_entropy", "entropy", "gradient_mass", "distance", "share_beyond"})
+    measures[name] = by_length(value[name]);
+  return measures;
 }
 
 RuleResult rule_of(const Value& value) {
-  RuleResult result;
-  result.rule = value["rule"].text();
   const Value kind = value["kind"];
-  result.kind = kind.is_null() ? "trained" : kind.text();
+  RuleResult result{.rule = value["rule"].text(),
+                    .kind = kind.is_null() ? "trained" : kind.text(),
+                    .mean = measures_of(value),
+                    .spread = measures_of(value["spread"]),
+                    .loss = numbers_of(value["loss"])};
   if (std::ranges::find(kKinds, result.kind) == std::end(kKinds))
     kind.refuse("trained, rescaled, near or a probe");
   result.name = row_name(result.rule, result.kind);
-  result.mean = measures_of(value);
-  result.spread = measures_of(value["spread"]);
   for (const Value& seed : value["seeds"].elements()) {
     const Value number = seed["seed"];
     result.seeds.push_back(
         {number.is_null() ? std::nullopt : std::optional(number.integer()), measures_of(seed)});
   }
-  result.loss = numbers_of(value["loss"]);
   if (const Value seconds = value["seconds_per_step"]; !seconds.is_null())
     result.seconds_per_step = seconds.number();
   return result;
@@ -83,17 +91,18 @@ GainCurves gains_of(const Value& value) {
 }
 
 Lead lead_of(const Value& value) {
-  Lead lead{
-      .rule = value["rule"].text(), .kind = value["kind"].text(), .metric = value["metric"].text()};
-  lead.length = value["length"].positive();
-  lead.seeds = {.pairs = value["seeds"].positive(),
-                .mean = value["mean"].number(),
-                .sd = value["sd"].number(),
-                .se = value["se"].number(),
-                .low = value["low"].number(),
-                .high = value["high"].number(),
-                .p = value["p"].number()};
-  lead.adjusted_p = value["adjusted_p"].number();
+  Lead lead{.rule = value["rule"].text(),
+            .kind = value["kind"].text(),
+            .metric = value["metric"].text(),
+            .length = value["length"].positive(),
+            .seeds = {.pairs = value["seeds"].positive(),
+                      .mean = value["mean"].number(),
+                      .sd = value["sd"].number(),
+                      .se = value["se"].number(),
+                      .low = value["low"].number(),
+                      .high = value["high"].number(),
+                      .p = value["p"].number()},
+            .adjusted_p = value["adjusted_p"].number()};
   for (const Value& row : value["also"].elements())
     lead.also.push_back({row["rule"].text(), row["kind"].text()});
   const std::string verdict = value["verdict"].text();
@@ -102,12 +111,6 @@ Lead lead_of(const Value& value) {
   }
   if (verdict != name_of(lead.verdict)) value["verdict"].refuse("helps, hurts or undecided");
   return lead;
-}
-
-std::vector<Lead> leads_of(const Value& value) {
-  std::vector<Lead> leads;
-  for (const Value& lead : value.elements()) leads.push_back(lead_of(lead));
-  return leads;
 }
 
 // Returns the text, or "" if it is absent.
@@ -124,32 +127,30 @@ ByLength Result::uniform_entropy() const {
 
 std::vector<Lead> parse_leads(const nlohmann::json& leads) {
   const nlohmann::json document = {{"leads", leads}};
-  return leads_of(Value(document, kDocumentKind)["leads"]);
+  return each_of(Value(document, kDocumentKind)["leads"], lead_of);
 }
 
 Result parse_result(const nlohmann::json& parsed) {
   const Value document(parsed, kDocumentKind);
   if (const Value schema = document["schema"]; !schema.is_null() && schema.number() != 3)
     schema.refuse("3, the one this program reads");
-  Result result;
-  for (const Value& length : document["lengths"].elements())
-    result.lengths.push_back(length.positive());
+  Result result{.lengths = each_of(document["lengths"], std::mem_fn(&Value::positive)),
+                .rules = each_of(document["rules"], rule_of),
+                .version = text_of(document["version"]),
+                .command = text_of(document["command"]),
+                .date = text_of(document["date"]),
+                .gains = gains_of(document["gains"]),
+                .leads = each_of(document["leads"], lead_of),
+                .config = document["config"].object(),
+                .corpus = document["corpus"].object(),
+                .machine = document["machine"].object()};
   if (result.lengths.empty()) document["lengths"].refuse("an array of positive integers");
+  if (result.rules.empty()) document["rules"].refuse("an array of at least one object");
   std::ranges::sort(result.lengths);
   const auto repeated = std::ranges::unique(result.lengths);
   result.lengths.erase(repeated.begin(), repeated.end());
-  for (const Value& rule : document["rules"].elements()) result.rules.push_back(rule_of(rule));
-  if (result.rules.empty()) document["rules"].refuse("an array of at least one object");
-  result.version = text_of(document["version"]);
-  result.command = text_of(document["command"]);
-  result.date = text_of(document["date"]);
-  result.config = document["config"].object();
-  result.corpus = document["corpus"].object();
-  result.machine = document["machine"].object();
   if (const Value length = document["train_length"]; !length.is_null())
     result.train_length = length.positive();
-  result.gains = gains_of(document["gains"]);
-  result.leads = leads_of(document["leads"]);
   return result;
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tools/analysis/differences.h"
@@ -15,11 +16,9 @@ namespace isentrope::report {
 // One number per test length. Lengths without a finite number are absent.
 using ByLength = std::map<std::int64_t, double>;
 
-struct Measures {
-  ByLength accuracy;                                        // percent
-  ByLength cross_entropy;                                   // nats
-  ByLength entropy, gradient_mass, distance, share_beyond;  // means over rows
-};
+// By name: accuracy in percent, cross_entropy in nats, and means over rows of entropy,
+// gradient_mass, distance and share_beyond. Each is there, and empty without numbers.
+using Measures = std::map<std::string_view, ByLength>;
 
 struct SeedResult {
   std::optional<std::int64_t> seed;
@@ -28,12 +27,12 @@ struct SeedResult {
 
 struct RuleResult {
   std::string rule, kind;  // the rule, and which measurement (docs/result-schema.md)
-  std::string name;        // name of the row
+  std::string name{};      // name of the row
   Measures mean;           // over the seeds
   Measures spread;         // standard deviation over the seeds; empty for one seed
-  std::vector<SeedResult> seeds;
+  std::vector<SeedResult> seeds{};
   std::vector<double> loss;  // one per training step; NaN if it was non-finite
-  std::optional<double> seconds_per_step;
+  std::optional<double> seconds_per_step{};
 };
 
 // Accuracy under constant gains, and the gains of the rules.
@@ -47,7 +46,7 @@ struct Result {
   std::vector<std::int64_t> lengths;   // increasing
   std::vector<RuleResult> rules;       // not empty
   std::string version, command, date;  // empty when absent
-  std::optional<std::int64_t> train_length;
+  std::optional<std::int64_t> train_length{};
   GainCurves gains;  // empty if not measured
   std::vector<analysis::Lead> leads;
   nlohmann::json config, corpus, machine;  // copied from the document

@@ -1,6 +1,7 @@
 #include "tools/report/text.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "isentrope/error.h"
@@ -8,35 +9,16 @@
 namespace isentrope::report {
 
 std::string escape(std::string_view text) {
+  static const std::map<char, std::string_view> entities = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
   std::string result;
   result.reserve(text.size());
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      case '\'':
-        result += "&#39;";
-        break;
-      default:
-        result += c;
-    }
+    const auto entity = entities.find(c);
+    entity == entities.end() ? result += c : result += entity->second;
   }
   return result;
 }
-
-Text::Text(std::string_view plain) : html_(escape(plain)) {}
-Text::Text(const std::string& plain) : Text(std::string_view(plain)) {}
-Text::Text(const char* plain) : Text(std::string_view(plain)) {}
 
 Text Text::markup(std::string html) {
   Text text;

@@ -1,6 +1,7 @@
 // Text: prose that is safe to put on a page, whatever its strings hold.
 #pragma once
 
+#include <concepts>
 #include <string>
 #include <string_view>
 
@@ -15,9 +16,7 @@ namespace isentrope::report {
 class Text {
  public:
   Text() = default;
-  Text(std::string_view plain);    // NOLINT(google-explicit-constructor)
-  Text(const std::string& plain);  // NOLINT(google-explicit-constructor)
-  Text(const char* plain);         // NOLINT(google-explicit-constructor)
+  Text(const std::convertible_to<std::string_view> auto& plain) : html_(escape(plain)) {}
 
   // Trusted markup of a template, inserted as it is.
   [[nodiscard]] static Text markup(std::string html);

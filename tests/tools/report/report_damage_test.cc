@@ -7,10 +7,7 @@
 
 #include "isentrope/error.h"
 #include "tests/support/results.h"
-#include "tools/report/bench.h"
-#include "tools/report/calibration.h"
-#include "tools/report/extrapolation.h"
-#include "tools/report/inspection.h"
+#include "tools/report/pages.h"
 
 namespace isentrope::report {
 namespace {
