@@ -1,7 +1,13 @@
 // Runs the command line.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/command.h"
@@ -11,6 +17,40 @@ namespace isentrope {
 inline Outcome run(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), ISENTROPE_PROGRAM);
   return run_command(arguments);
+}
+
+// Returns what a command prints that succeeds.
+inline std::string output_of(std::vector<std::string> arguments) {
+  const Outcome outcome = run(std::move(arguments));
+  EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  return outcome.out;
+}
+
+inline nlohmann::json json_of(std::vector<std::string> arguments) {
+  arguments.emplace_back("--json");
+  return nlohmann::json::parse(output_of(std::move(arguments)));
+}
+
+inline void expect_words(const std::string& text, std::initializer_list<std::string> words) {
+  for (const std::string& word : words)
+    EXPECT_NE(text.find(word), std::string::npos) << word << "\nis not in\n" << text;
+}
+
+// Expects exit status 2, and one line on stderr with the given words.
+inline void expect_one_line(const Outcome& outcome, std::initializer_list<std::string> words) {
+  EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  expect_words(outcome.err, words);
+}
+
+// The same of a command, which prints nothing else and names itself.
+inline void expect_refusal(const std::vector<std::string>& arguments,
+                           std::initializer_list<std::string> words = {}) {
+  const Outcome outcome = run(arguments);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_TRUE(outcome.err.starts_with("isentrope " + arguments.front() + ": ")) << outcome.err;
+  expect_one_line(outcome, words);
 }
 
 }  // namespace isentrope
