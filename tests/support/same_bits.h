@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "tools/check/derivatives.h"
 #include "tools/check/generate.h"
+#include "tools/check/run.h"
 
 namespace isentrope::check {
 

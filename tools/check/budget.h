@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "tools/check/derivatives.h"
 #include "tools/check/run.h"
 
 namespace isentrope::check {

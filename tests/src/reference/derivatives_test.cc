@@ -1,7 +1,5 @@
 // The reference's derivatives against differences of its forward and backward passes.
 
-#include "tools/check/derivatives.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <random>
 
 #include "isentrope/reference.h"
+#include "tools/check/run.h"
 
 namespace isentrope::check {
 namespace {

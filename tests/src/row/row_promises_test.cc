@@ -13,6 +13,7 @@
 #include "tests/support/on_target.h"
 #include "tests/support/same_bits.h"
 #include "tools/check/judge.h"
+#include "tools/check/run.h"
 
 namespace isentrope::check {
 namespace {
