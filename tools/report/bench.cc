@@ -11,7 +11,6 @@
 #include "isentrope/error.h"
 #include "tools/report/document.h"
 #include "tools/report/line_chart.h"
-#include "tools/report/numbers.h"
 #include "tools/report/pages.h"
 
 namespace isentrope::report {

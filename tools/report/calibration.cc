@@ -12,7 +12,6 @@
 #include "tools/report/document.h"
 #include "tools/report/head_map.h"
 #include "tools/report/line_chart.h"
-#include "tools/report/numbers.h"
 #include "tools/report/pages.h"
 
 namespace isentrope::report {

@@ -10,7 +10,6 @@
 #include "tools/report/document.h"
 #include "tools/report/extrapolation_charts.h"
 #include "tools/report/line_chart.h"
-#include "tools/report/numbers.h"
 #include "tools/report/pages.h"
 #include "tools/report/verdict_words.h"
 

@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
-#include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "isentrope/error.h"
 #include "tools/report/pages.h"
@@ -13,26 +13,20 @@ namespace {
 
 using nlohmann::json;
 
-struct DocumentKind {
-  std::string_view name;
-  std::string (*page)(const json&);
-};
-
-constexpr std::array kDocumentKinds{
-    DocumentKind{"inspection", inspection_report}, DocumentKind{"calibration", calibration_report},
-    DocumentKind{"evaluation", evaluation_report}, DocumentKind{"study", study_report},
-    DocumentKind{"bench", bench_report},           DocumentKind{"demo", demo_report},
-    DocumentKind{"monitor", monitor_report},
-};
+constexpr std::pair<std::string_view, std::string (*)(const json&)> kPages[] = {
+    {"inspection", inspection_report}, {"calibration", calibration_report},
+    {"evaluation", evaluation_report}, {"study", study_report},
+    {"bench", bench_report},           {"demo", demo_report},
+    {"monitor", monitor_report}};
 
 // The oldest documents, result.json, have no kind.
 std::string page_of_document(const json& document) {
   if (!document.is_object() || !document.contains("kind")) return extrapolation_report(document);
   const json& kind = document["kind"];
   std::string known;
-  for (const DocumentKind& candidate : kDocumentKinds) {
-    if (kind == candidate.name) return candidate.page(document);
-    known += fmt::format("\"{}\", ", candidate.name);
+  for (const auto& [name, page] : kPages) {
+    if (kind == name) return page(document);
+    known += fmt::format("\"{}\", ", name);
   }
   throw Error(fmt::format("[report] kind must be {}or absent; got {:.60}", known,
                           kind.dump(-1, ' ', true, json::error_handler_t::replace)));

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "tools/report/extrapolation_charts.h"
-#include "tools/report/numbers.h"
 #include "tools/report/pages.h"
 #include "tools/report/verdict_words.h"
 

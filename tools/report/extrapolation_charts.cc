@@ -7,7 +7,6 @@
 #include <numeric>
 #include <optional>
 
-#include "tools/report/numbers.h"
 #include "tools/report/verdict_words.h"
 
 namespace isentrope::report {

@@ -6,7 +6,6 @@
 
 #include "isentrope/error.h"
 #include "tools/report/assets.h"
-#include "tools/report/numbers.h"
 
 namespace isentrope::report {
 namespace {

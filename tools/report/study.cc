@@ -8,7 +8,6 @@
 #include "tools/analysis/records.h"
 #include "tools/report/assets.h"
 #include "tools/report/document.h"
-#include "tools/report/numbers.h"
 #include "tools/report/pages.h"
 #include "tools/report/verdict_words.h"
 

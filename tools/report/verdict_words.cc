@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "tools/report/numbers.h"
+#include "tools/report/text.h"
 
 namespace isentrope::report {
 namespace {

@@ -12,7 +12,6 @@
 #include "isentrope/error.h"
 #include "tests/support/html.h"
 #include "tools/report/line_chart.h"
-#include "tools/report/numbers.h"
 
 namespace isentrope::report {
 namespace {

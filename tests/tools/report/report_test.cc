@@ -11,7 +11,6 @@
 #include "tools/analysis/records.h"
 #include "tools/report/extrapolation_charts.h"
 #include "tools/report/line_chart.h"
-#include "tools/report/numbers.h"
 #include "tools/report/pages.h"
 #include "tools/report/result.h"
 #include "tools/report/study.h"
