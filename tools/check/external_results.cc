@@ -202,36 +202,31 @@ ISENTROPE_EXPORT const char* isentrope_check_verdict(void* problem, bool on_tens
   return guarded<const char*>(nullptr, [&] {
     OpenProblem& open = *as_open(problem);
     const Problem& p = open.judge.data().problem;
-    const auto rows = static_cast<std::size_t>(p.batch * p.heads * p.queries);
-    const auto result = [&](const char* name, std::size_t count) {
-      std::vector<float>& values = open.results[name];
-      if (values.size() != count) {
+    const std::int64_t rows = p.batch * p.heads * p.queries,
+                       key_rows = p.batch * p.kv_heads * p.keys;
+    const auto take = [&](std::string_view name, std::int64_t count, auto& to) {
+      const std::vector<float> values = std::move(open.results[std::string(name)]);
+      if (values.size() != static_cast<std::size_t>(count))
         throw Error("[check] " + std::string(name) + " must have " + std::to_string(count) +
                     " elements; got " + std::to_string(values.size()));
-      }
-      return std::move(values);
+      to.assign(values.begin(), values.end());
     };
-    const std::size_t outputs = rows * static_cast<std::size_t>(p.value_dim);
     ForwardResult forward;
-    forward.output = result("output", outputs);
+    take("output", rows * p.value_dim, forward.output);
     for_each_statistic(
         [&](const Statistic& statistic, auto& to) {
-          if (!asks_for(p, statistic.name)) return;
-          const std::vector<float> values = result(statistic.name.data(), rows);
-          to.assign(values.begin(), values.end());
+          if (asks_for(p, statistic.name)) take(statistic.name, rows, to);
         },
         forward);
     BackwardResult backward;
     const bool has_backward = open.judge.upstream() != nullptr;
     if (has_backward) {
-      const auto key_rows = static_cast<std::size_t>(p.batch * p.kv_heads * p.keys);
-      const auto dim = static_cast<std::size_t>(p.dim);
-      backward.dq = result("dq", rows * dim);
-      backward.dk = result("dk", key_rows * dim);
-      backward.dv = result("dv", key_rows * static_cast<std::size_t>(p.value_dim));
-      if (p.bias) backward.d_bias = result("d_bias", rows * static_cast<std::size_t>(p.keys));
-      if (p.lambda_table) backward.d_lambda = result("d_lambda", rows);
-      if (p.sink) backward.d_sinks = result("d_sinks", static_cast<std::size_t>(p.heads));
+      take("dq", rows * p.dim, backward.dq);
+      take("dk", key_rows * p.dim, backward.dk);
+      take("dv", key_rows * p.value_dim, backward.dv);
+      if (p.bias) take("d_bias", rows * p.keys, backward.d_bias);
+      if (p.lambda_table) take("d_lambda", rows, backward.d_lambda);
+      if (p.sink) take("d_sinks", p.heads, backward.d_sinks);
     }
     const Verdict verdict = open.judge.judge(forward, has_backward ? &backward : nullptr,
                                              {.rounds_f16_weights = on_tensor_cores,

@@ -169,18 +169,12 @@ LineChart gain_chart(const Result& result) {
   return chart;
 }
 
-std::vector<LineChart> accuracy_charts(const Result& result) {
-  return not_empty({rules_chart(result, "accuracy"), lead_chart(result)});
-}
-
-std::vector<LineChart> why_charts(const Result& result) {
-  return not_empty({gain_chart(result), rules_chart(result, "share_beyond"),
-                    rules_chart(result, "distance"), entropy_chart(result),
-                    rules_chart(result, "gradient_mass")});
-}
-
-std::vector<LineChart> training_charts(const Result& result) {
-  return not_empty({loss_chart(result)});
+Charts charts_of(const Result& result) {
+  const auto of = [&](const char* measure) { return rules_chart(result, measure); };
+  return {not_empty({of("accuracy"), lead_chart(result)}),
+          not_empty({gain_chart(result), of("share_beyond"), of("distance"), entropy_chart(result),
+                     of("gradient_mass")}),
+          not_empty({loss_chart(result)})};
 }
 
 }  // namespace isentrope::report
