@@ -8,36 +8,23 @@ namespace isentrope::report {
 
 // Returns paired losses of two methods: one bin of several blocks, and one with undefined errors.
 inline nlohmann::json small_losses(const char* first, const char* second) {
-  return {{{"method", first},
-           {"from", 0},
-           {"to", 512},
-           {"mean", 3.25},
-           {"difference", 0.0},
-           {"se", 0.0},
-           {"se_passages", 0.0},
-           {"low", nullptr},
-           {"high", nullptr},
-           {"passages", 3}},
-          {{"method", second},
-           {"from", 0},
-           {"to", 512},
-           {"mean", 3.125},
-           {"difference", -0.125},
-           {"se", 0.0312},
-           {"se_passages", 0.0123},
-           {"low", -0.1779},
-           {"high", -0.0721},
-           {"passages", 3}},
-          {{"method", second},
-           {"from", 512},
-           {"to", 768},
-           {"mean", 4.5},
-           {"difference", 0.0625},
-           {"se", nullptr},
-           {"se_passages", nullptr},
-           {"low", nullptr},
-           {"high", nullptr},
-           {"passages", 3}}};
+  using nlohmann::json;
+  const auto row = [](const char* method, int from, int to, double mean, double difference,
+                      const json& error, const json& low, const json& high) {
+    return json{{"method", method},
+                {"from", from},
+                {"to", to},
+                {"mean", mean},
+                {"difference", difference},
+                {"se", error},
+                {"se_passages", error},
+                {"low", low},
+                {"high", high},
+                {"passages", 3}};
+  };
+  return {row(first, 0, 512, 3.25, 0.0, 0.0, nullptr, nullptr),
+          row(second, 0, 512, 3.125, -0.125, 0.0312, -0.1779, -0.0721),
+          row(second, 512, 768, 4.5, 0.0625, nullptr, nullptr, nullptr)};
 }
 
 inline nlohmann::json small_calibration() {

@@ -1,17 +1,20 @@
-"""A headless Chromium over the DevTools protocol, with nothing but the standard library.
+"""A headless Chromium over the DevTools protocol, with nothing but the standard library, and tests in it.
 
 The browser reads commands from its file descriptor 3 and answers on 4 (--remote-debugging-pipe): JSON,
 each message ended by a zero byte. No port, no websocket.
 """
 
+import argparse
 import base64
 import json
 import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+import unittest
 
 TIMEOUT = 60  # seconds for any answer
 
@@ -123,3 +126,30 @@ class Browser:
 
     def pdf(self):
         return base64.b64decode(self.send("Page.printToPDF", preferCSSPageSize=True)["data"])
+
+
+class BrowserTest(unittest.TestCase):
+    """Tests with a browser, a folder for pages, and the arguments of the command line."""
+
+    arguments = argparse.Namespace()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="isentrope-pages-")
+        cls.browser = Browser(cls.arguments.browser)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.__exit__()
+        cls.folder.cleanup()
+
+
+def main(description, *names):
+    """Runs the tests of the program, with arguments of these names."""
+    parser = argparse.ArgumentParser(description=description)
+    for name in names:
+        parser.add_argument(name)
+    parser.add_argument("--browser", default="chromium")
+    parser.add_argument("--screenshots", help="folder for pictures of the pages, to look at")
+    BrowserTest.arguments = parser.parse_args()
+    unittest.main(argv=sys.argv[:1], verbosity=2)

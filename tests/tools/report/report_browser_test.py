@@ -3,16 +3,12 @@
     report_browser_test.py PROGRAM RESULT.json [--browser chromium] [--screenshots FOLDER]
 """
 
-import argparse
 import copy
 import json
 import os
 import subprocess
-import sys
-import tempfile
-import unittest
 
-from browser import Browser
+from browser import BrowserTest, main
 
 LENGTHS = 5
 LOSS_POINTS = 50  # 500 steps, 10 to a point
@@ -32,24 +28,18 @@ DRAWN = """[...document.querySelectorAll('figure')].map((figure) => {
 })"""
 
 
-class ReportTest(unittest.TestCase):
+class ReportTest(BrowserTest):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="isentrope-report-")
-        cls.browser = Browser(arguments.browser)
-        with open(arguments.result, encoding="utf-8") as file:
+        super().setUpClass()
+        with open(cls.arguments.result, encoding="utf-8") as file:
             cls.result = json.load(file)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.__exit__()
-        cls.folder.cleanup()
 
     def write(self, result, name="report"):
         source, page = (os.path.join(self.folder.name, name + end) for end in (".json", ".html"))
         with open(source, "w", encoding="utf-8") as file:
             json.dump(result, file)
-        subprocess.run([arguments.program, "report", source, "--output", page], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([self.arguments.program, "report", source, "--output", page], check=True, stdout=subprocess.DEVNULL)
         return page
 
     def open(self, page, width=1100, **emulated):
@@ -81,9 +71,9 @@ class ReportTest(unittest.TestCase):
                     "svg.getBoundingClientRect().right > innerWidth).length")
                 self.assertEqual(too_wide, 0)
                 self.assert_quiet()
-                if arguments.screenshots:
+                if self.arguments.screenshots:
                     picture = f"{name}-{'dark' if dark else 'light'}.png"
-                    self.browser.screenshot(os.path.join(arguments.screenshots, picture))
+                    self.browser.screenshot(os.path.join(self.arguments.screenshots, picture))
 
     def test_follows_scheme_and_width_after_it_is_drawn(self):
         self.open_sample()
@@ -166,8 +156,8 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(pdf[:5], b"%PDF-")
         self.assertEqual(self.browser.evaluate("foldedOnPaper"), 0)
         self.assertEqual(self.browser.evaluate(folded), 8)
-        if arguments.screenshots:
-            with open(os.path.join(arguments.screenshots, "print.pdf"), "wb") as file:
+        if self.arguments.screenshots:
+            with open(os.path.join(self.arguments.screenshots, "print.pdf"), "wb") as file:
                 file.write(pdf)
 
     def test_draws_what_there_is(self):
@@ -200,10 +190,4 @@ class ReportTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("program")
-    parser.add_argument("result")
-    parser.add_argument("--browser", default="chromium")
-    parser.add_argument("--screenshots", help="folder for pictures of the page, to look at")
-    arguments = parser.parse_args()
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    main(__doc__, "program", "result")

@@ -5,18 +5,14 @@
 DATA has the result of an extrapolation, RESULTS those of the study, of make bench and of a training that was watched.
 """
 
-import argparse
 import json
 import os
 import struct
 import subprocess
-import sys
-import tempfile
-import unittest
 import zlib
 from pathlib import Path
 
-from browser import Browser
+from browser import BrowserTest, main
 
 SCREENS = {"desktop": (1400, 1, False), "phone": (390, 2, True)}  # width, device pixels to each, touch
 FITS = """[document.documentElement.scrollWidth <= document.documentElement.clientWidth,
@@ -53,17 +49,7 @@ def picture(png):
     return struct.unpack(">I", png[16:20])[0], sum(zlib.decompress(data)[1:4]) / (3 * 255)
 
 
-class PagesTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(prefix="isentrope-pages-")
-        cls.browser = Browser(arguments.browser)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.browser.__exit__()
-        cls.folder.cleanup()
-
+class PagesTest(BrowserTest):
     def page(self, name, *command):
         page = os.path.join(self.folder.name, f"{name}.html")
         subprocess.run([*command, "--output", page], check=True, stdout=subprocess.DEVNULL)
@@ -83,7 +69,7 @@ class PagesTest(unittest.TestCase):
         parts = self.browser.evaluate("document.querySelectorAll('h2').length")
         self.assertEqual(self.browser.evaluate(CONTENTS), [screen == "desktop"] * 2 if parts >= 3 else None)
         self.assertEqual(self.browser.console, [])
-        path = os.path.join(arguments.screenshots or self.folder.name,
+        path = os.path.join(self.arguments.screenshots or self.folder.name,
                             f"{Path(page).stem}-{screen}-{'dark' if dark else 'light'}.png")
         self.browser.screenshot(path)
         return Path(path).read_bytes()
@@ -96,39 +82,33 @@ class PagesTest(unittest.TestCase):
             self.assertLess(picture(dark)[1], 0.2, screen)
 
     def test_an_extrapolation(self):
-        result = Path(arguments.data, "extrapolation_result.json")
-        self.assert_can_be_read(self.page("extrapolation", arguments.isentrope, "report", result))
+        result = Path(self.arguments.data, "extrapolation_result.json")
+        self.assert_can_be_read(self.page("extrapolation", self.arguments.isentrope, "report", result))
 
     def test_the_study(self):
-        page = self.page("study", arguments.isentrope, "report", Path(arguments.results, "study.json"))
+        page = self.page("study", self.arguments.isentrope, "report", Path(self.arguments.results, "study.json"))
         self.assert_can_be_read(page)
         self.assertGreater(self.browser.evaluate("document.querySelectorAll('.contents a').length"), 10)
         first = "document.querySelector('figure').compareDocumentPosition(document.querySelector('h2'))"
         self.assertEqual(self.browser.evaluate(first), 4, "the overview stands before the first cell")
 
     def test_speeds(self):
-        self.assert_can_be_read(self.page("bench", arguments.isentrope, "report", Path(arguments.results, "bench.json")))
+        self.assert_can_be_read(self.page("bench", self.arguments.isentrope, "report", Path(self.arguments.results, "bench.json")))
 
     def test_a_training(self):
         """The log of a run of two layers of four heads: heads by steps, and a line a layer."""
-        runs = json.loads(Path(arguments.results, "qk-clip.json").read_text())["runs"]
+        runs = json.loads(Path(self.arguments.results, "qk-clip.json").read_text())["runs"]
         log = Path(self.folder.name, "attention.jsonl")
         log.write_text("".join(json.dumps(row) + "\n" for row in runs[0]["rows"]))
-        self.assert_can_be_read(self.page("training", arguments.isentrope, "report", log))
+        self.assert_can_be_read(self.page("training", self.arguments.isentrope, "report", log))
         heads, steps = 8, len({row["step"] for row in runs[0]["rows"]})
         drawn = self.browser.evaluate(DRAWN)
         self.assertEqual([figure[:2] for figure in drawn], [[heads * steps, 0]] * 3 + [[0, 2]] * 2)
         self.assertTrue(all(colours > 10 for _, _, colours in drawn[:3]), drawn)
 
     def test_the_laws(self):
-        self.assert_can_be_read(self.page("theory", arguments.isentrope, "theory", "report"))
+        self.assert_can_be_read(self.page("theory", self.arguments.isentrope, "theory", "report"))
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("isentrope", "data", "results"):
-        parser.add_argument(name)
-    parser.add_argument("--browser", default="chromium")
-    parser.add_argument("--screenshots", help="folder for pictures of the pages, to look at")
-    arguments = parser.parse_args()
-    unittest.main(argv=sys.argv[:1], verbosity=2)
+    main(__doc__, "isentrope", "data", "results")
