@@ -17,16 +17,10 @@ from bench.gpu.bar import Bar, Measured, of_each
 from bench.gpu.static import LSE
 from isentrope._core.library import BITS
 from isentrope.gpu import plan, tile_table
-from isentrope.statistics import ALL
+from isentrope.gpu.arguments import TERMS_OF
+from isentrope.statistics import ALL, with_needs
 
-STATISTICS = {
-    "entropy": LSE | BITS["entropy"],
-    "variance": LSE | BITS["variance"],
-    "collision": LSE | BITS["collision"],
-    "distance": LSE | BITS["distance"],
-    "max_probability": LSE | BITS["max_probability"] | BITS["max_logit"],
-    "all": ALL,
-}
+STATISTICS = {name: with_needs(BITS[name]) for name, terms in TERMS_OF.items() if terms} | {"all": ALL}
 PASSES = "forward", "backward"
 LIMITS = {  # largest ratio to the pass without statistics, by pass, statistic, type and dimension
     ("forward", "entropy"): {("bf16", 64): 1.125, ("bf16", 128): 1.10, ("f16", 64): 1.24, ("f16", 128): 1.19},

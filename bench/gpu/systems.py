@@ -7,10 +7,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import isentrope
+from isentrope.gpu.arguments import TERMS_OF
 
 BLOCK = 512  # queries whose dense weights are in memory at a time
 BASE = 512
-SINGLE = "entropy", "variance", "collision", "distance", "max_probability"
+SINGLE = [name for name, terms in TERMS_OF.items() if terms]  # every pass has lse
 
 
 def backward_of(work, run, q, k, v, upstream):

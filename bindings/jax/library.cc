@@ -136,18 +136,6 @@ const char* isentrope_jax_check(const char* text) {
 }
 
 const char* isentrope_jax_statistics() {
-  static const std::string text = [] {
-    nlohmann::ordered_json list;
-    for_each_statistic([&](const Statistic& statistic) {
-      nlohmann::json needs = nlohmann::json::array();
-      for (const std::string_view result : statistic.needs) {
-        if (!result.empty()) needs.push_back(result);
-      }
-      list.push_back({{"name", statistic.name},
-                      {"differentiable", statistic.differentiable()},
-                      {"needs", needs}});
-    });
-    return list.dump();
-  }();
+  static const std::string text = statistics_json();
   return text.c_str();
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "bindings/torch/sequences.h"
 #include "bindings/torch/threads.h"
 #include "isentrope/quantize.h"
+#include "isentrope/statistics.h"
 #include "isentrope/write_cache.h"
 #include "src/call/checks.h"
 #include "src/call/scale_table.h"
@@ -28,41 +28,6 @@ Results run_forward(const CallArguments& call, const AttentionInput& in, std::in
       allocate_for(in, options, [&] { return Results(call.q, call.v.size(3), wanted); });
   attention_forward(in, options, results.views());
   return results;
-}
-
-std::string_view name_of(Merge merge) {
-  switch (merge) {
-    case Merge::own:
-      return "own";
-    case Merge::mean:
-      return "mean";
-    case Merge::squares:
-      return "squares";
-    case Merge::largest_part:
-      return "largest_part";
-    case Merge::largest:
-      return "largest";
-  }
-  return "";
-}
-
-// Returns the list of statistics, in the order of the bits of `wanted`; the last one counts.
-// [{"name": ..., "differentiable": ..., "needs": [...], "sums": whether it needs sums besides the
-// weights', "merge": name in the enumeration Merge}, ...].
-std::string statistics() {
-  nlohmann::ordered_json list;
-  for_each_statistic([&](const Statistic& statistic) {
-    nlohmann::json needs = nlohmann::json::array();
-    for (const std::string_view result : statistic.needs) {
-      if (!result.empty()) needs.push_back(result);
-    }
-    list.push_back({{"name", name_in_python(statistic.name)},
-                    {"differentiable", statistic.differentiable()},
-                    {"needs", needs},
-                    {"sums", statistic.sums != kOnlyS0},
-                    {"merge", name_of(statistic.merge)}});
-  });
-  return list.dump();
 }
 
 Results attention(const CallArguments& call, std::int64_t wanted) {
@@ -220,7 +185,7 @@ void define_attention(const Library& library) {
   library.on_cpu<check_call>("check_call" + call +
                              ", Tensor? block_table, Tensor? cu_seq_q) -> ()");
   library.anywhere<call_arguments>("call_arguments() -> str");
-  library.anywhere<statistics>("statistics() -> str");
+  library.anywhere<statistics_json>("statistics() -> str");
 }
 
 }  // namespace isentrope::stable

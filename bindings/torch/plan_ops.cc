@@ -42,12 +42,10 @@ std::string device_plan(std::int64_t heads, std::int64_t kv_heads, std::int64_t 
   const AttentionOptions options = options_with(nlohmann::json::parse(given.view()));
   const DevicePlan plan = isentrope::device_plan(in, options);
   const nlohmann::ordered_json result{
-      {"packed", plan.packed},           {"lanes", plan.lanes},
-      {"length", plan.length},           {"masked", plan.masked},
-      {"dilation", plan.dilation},       {"rows_differ", plan.rows_differ},
-      {"keys_differ", plan.keys_differ}, {"moments_checked", plan.moments_checked},
-      {"own_is_last", plan.own_is_last}, {"by_batch", plan.by_batch},
-      {"by_head", plan.by_head}};
+#define ISENTROPE_FIELD(type, name, fallback) {#name, plan.name},
+      ISENTROPE_DECISIONS(ISENTROPE_FIELD)
+#undef ISENTROPE_FIELD
+  };
   return result.dump();
 }
 

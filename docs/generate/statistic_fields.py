@@ -5,14 +5,13 @@ import textwrap
 
 from text import ROOT
 
-FIELD = re.compile(r"((?:  // .*\n)+)  (?:T|Count) (\w+)\{\};\n")
+STATISTIC = re.compile(r"\.name = \"(\w+)\".*?\.means =((?:\s*\"[^\"]*\")+)", re.DOTALL)
 
 
 def statistics() -> list[tuple[str, str]]:
     """Returns names and descriptions. A missed one fails to compile, because C's struct has the size of the list."""
     header = (ROOT / "include/isentrope/statistics.h").read_text()
-    fields = header.partition("struct StatisticFields {\n")[2].partition("\n};")[0] + "\n"
-    return [(name, " ".join(comment.replace("//", "").split())) for comment, name in FIELD.findall(fields)]
+    return [(name, "".join(re.findall(r'"([^"]*)"', means))) for name, means in STATISTIC.findall(header)]
 
 
 def in_python(name: str, what: str) -> list[str]:

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "isentrope/row_state.h"
 #include "isentrope/view.h"
@@ -13,30 +15,19 @@
 namespace isentrope {
 
 // One T for each statistic, and a Count for those that count keys: views, vectors or tensors with
-// the numbers of all rows. Units are nats, or keys for distance. A row that sees no key has lse and
-// max_logit -inf and 0 elsewhere; a row with a logit of NaN or +inf has NaN in all but lambda and
-// support. Python's Statistics and C's isentrope_statistics are generated from these lines.
+// the numbers of all rows. for_each_statistic tells what each means. A row that sees no key has lse
+// and max_logit -inf and 0 elsewhere; a row with a logit of NaN or +inf has NaN in all but lambda
+// and support. Python's Statistics and C's isentrope_statistics are generated from these lines.
 template <typename T, typename Count = T>
 struct StatisticFields {
-  // ln sum_j e^z_j, the log-sum-exp of the row's logits.
   T lse{};
-  // -sum p ln p, the Shannon entropy, in [0, ln support].
   T entropy{};
-  // sum p^2, the collision probability, in [1 / support, 1].
   T collision{};
-  // Variance of z under p (the varentropy): -d entropy / d ln lambda.
   T variance{};
-  // sum p_j |i - j|, the mean distance in keys from the row's position to those of its keys: small
-  // in local heads, large in global ones.
   T distance{};
-  // Largest p_j, e^(max_logit - lse), in [1 / support, 1]. If several keys are largest, which has
-  // no derivative, the gradient goes to the first.
   T max_probability{};
-  // Largest z_j. Divided by lambda it is the largest score.
   T max_logit{};
-  // The softmax scale of the row.
   T lambda{};
-  // Number of keys the row sees, without those that a bias of -inf hides.
   Count support{};
 };
 
@@ -75,17 +66,28 @@ struct RowStats {
 
 // Bits for the sums of a RowState that only some statistics need.
 enum Sums : unsigned { kOnlyS0 = 0, kS1 = 1, kS1Prime = 2, kS2 = 4, kDistance = 8 };
+inline constexpr std::pair<unsigned, std::string_view> kSumNames[] = {
+    {kS1, "s1"}, {kS1Prime, "s1_prime"}, {kS2, "s2"}, {kDistance, "distance"}};
 
-// Bits for the terms of a logit's gradient: constants of a row, functions of ln p_j and p_j, the
-// distance of each key, the row's largest key. The backward pass chooses its compiled version by
-// them.
+// Bits for the terms of a logit's gradient: constants of a row, factors of ln p_j, of its square
+// and of p_j, the distance of each key, the row's largest key. The backward pass chooses its
+// compiled version by them.
 enum GradientTerms : unsigned {
   kNoGradient = 0,
   kConstants = 1,
-  kMoments = 2,
-  kDistances = 4,
-  kLargestKey = 8
+  kLinear = 2,
+  kQuadratic = 4,
+  kCollision = 8,
+  kMoments = kLinear | kQuadratic | kCollision,
+  kDistances = 16,
+  kLargestKey = 32
 };
+inline constexpr std::pair<unsigned, std::string_view> kTermNames[] = {
+    {kLinear, "linear"},
+    {kQuadratic, "quadratic"},
+    {kCollision, "collision"},
+    {kDistances, "distance"},
+    {kLargestKey, "largest_key"}};
 
 // How a statistic x merges over two disjoint parts a and b of a row's keys, with w the share of the
 // softmax that a part has.
@@ -97,9 +99,16 @@ enum class Merge {
   largest        // max(x_a, x_b)
 };
 
-// Properties of a statistic that front ends, validation and kernels need.
+// Number of a head that a log of a model in training has: of its rows.
+enum class Logged { never, mean, largest };
+
+// Properties of a statistic that front ends, validation, kernels and reports need.
 struct Statistic {
   std::string_view name;
+  std::string_view unit{};  // empty for shares of a row and for factors
+  std::string_view means;
+  Logged logged = Logged::never;
+  std::string_view label{};  // words of its charts, if it is logged
   Merge merge;  // for entropy and variance only a part: attention_state.h has all terms
   double RowStats::* of_row = nullptr;  // member that finalize() sets; null if it needs no keys
   unsigned sums = kOnlyS0;              // the sums that the forward pass needs for it
@@ -117,32 +126,45 @@ struct Statistic {
 // Takes any number of StatisticFields, which are visited in parallel.
 template <typename Visit, typename... Fields>
 constexpr void for_each_statistic(const Visit& visit, Fields&... fields) {
-  visit(
-      Statistic{
-          .name = "lse", .merge = Merge::own, .of_row = &RowStats::lse, .gradient = kConstants},
-      fields.lse...);
+  visit(Statistic{.name = "lse",
+                  .unit = "nats",
+                  .means = "ln sum_j e^z_j, the log-sum-exp of the row's logits.",
+                  .merge = Merge::own,
+                  .of_row = &RowStats::lse,
+                  .gradient = kConstants},
+        fields.lse...);
   visit(Statistic{.name = "entropy",
+                  .unit = "nats",
+                  .means = "-sum p ln p, the Shannon entropy, in [0, ln support].",
+                  .logged = Logged::mean,
+                  .label = "entropy",
                   .merge = Merge::mean,
                   .of_row = &RowStats::entropy,
                   .sums = kS1,
-                  .gradient = kMoments,
+                  .gradient = kLinear,
                   .needs = {"entropy"}},
         fields.entropy...);
   visit(Statistic{.name = "collision",
+                  .means = "sum p^2, the collision probability, in [1 / support, 1].",
                   .merge = Merge::squares,
                   .of_row = &RowStats::collision,
                   .sums = kS2,
-                  .gradient = kMoments,
+                  .gradient = kCollision,
                   .needs = {"collision"}},
         fields.collision...);
   visit(Statistic{.name = "variance",
+                  .unit = "nats^2",
+                  .means = "Variance of z under p (the varentropy): -d entropy / d ln lambda.",
                   .merge = Merge::mean,
                   .of_row = &RowStats::variance,
                   .sums = kS1 | kS1Prime,
-                  .gradient = kMoments,
+                  .gradient = kLinear | kQuadratic,
                   .needs = {"entropy", "variance"}},
         fields.variance...);
   visit(Statistic{.name = "distance",
+                  .unit = "keys",
+                  .means = "sum p_j |i - j|, the mean distance in keys from the row's position "
+                           "to those of its keys: small in local heads, large in global ones.",
                   .merge = Merge::mean,
                   .of_row = &RowStats::distance,
                   .sums = kDistance,
@@ -150,16 +172,39 @@ constexpr void for_each_statistic(const Visit& visit, Fields&... fields) {
                   .needs = {"distance"}},
         fields.distance...);
   visit(Statistic{.name = "max_probability",
+                  .means = "Largest p_j, e^(max_logit - lse), in [1 / support, 1]. If several "
+                           "keys are largest, which has no derivative, the gradient goes to the "
+                           "first.",
+                  .logged = Logged::mean,
+                  .label = "largest probability",
                   .merge = Merge::largest_part,
                   .of_row = &RowStats::max_probability,
                   .gradient = kLargestKey,
                   .needs = {"max_probability", "max_logit"}},
         fields.max_probability...);
-  visit(Statistic{.name = "max_logit", .merge = Merge::largest, .of_row = &RowStats::max_logit},
+  visit(Statistic{.name = "max_logit",
+                  .unit = "nats",
+                  .means = "Largest z_j. Divided by lambda it is the largest score.",
+                  .logged = Logged::largest,
+                  .label = "largest logit",
+                  .merge = Merge::largest,
+                  .of_row = &RowStats::max_logit},
         fields.max_logit...);
-  visit(Statistic{.name = "lambda", .merge = Merge::largest}, fields.lambda...);
-  visit(Statistic{.name = "support", .merge = Merge::own}, fields.support...);
+  visit(
+      Statistic{
+          .name = "lambda", .means = "The softmax scale of the row.", .merge = Merge::largest},
+      fields.lambda...);
+  visit(Statistic{.name = "support",
+                  .unit = "keys",
+                  .means = "Number of keys the row sees, without those that a bias of -inf "
+                           "hides.",
+                  .merge = Merge::own},
+        fields.support...);
 }
+
+// Returns the list as JSON for front ends: name, unit, what it means, how it is logged and
+// merged, sums, terms of its gradient, needs, and whether it is differentiable and from sums.
+[[nodiscard]] std::string statistics_json();
 
 // Returns the same views for reading.
 [[nodiscard]] inline ConstRowStatistics as_const(const RowStatistics& statistics) {

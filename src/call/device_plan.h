@@ -7,25 +7,34 @@
 
 namespace isentrope {
 
+// Type, name and default of each decision, from which the struct and its form for Python are made.
+#define ISENTROPE_DECISIONS(DECISION)                                                            \
+  /* Rows of all query heads that share a key head are in one tile: decode steps. */             \
+  DECISION(bool, packed, false)                                                                  \
+  /* Query blocks are cut from `length` rows of each of `lanes` heads of a sequence. */          \
+  DECISION(std::int64_t, lanes, 0)                                                               \
+  DECISION(std::int64_t, length, 0)                                                              \
+  /* A boolean mask, a bias or a dilation may hide any key. */                                   \
+  DECISION(bool, masked, false)                                                                  \
+  /* Keys of a row are so far apart. Larger numbers than 2^31 - 1 have the same effect. */       \
+  DECISION(std::int64_t, dilation, 1)                                                            \
+  /* Rows of a query block may see different keys of a tile; or keys of a tile may be seen by */ \
+  /* different rows. Sums of such programs are checked, and repaired if they are not finite. */  \
+  DECISION(bool, rows_differ, false)                                                             \
+  DECISION(bool, keys_differ, false)                                                             \
+  /* The forward pass is checked, if a statistic needs moments of logits: one of -inf makes */   \
+  /* them NaN. Few rows are masked at once instead. */                                           \
+  DECISION(bool, moments_checked, false)                                                         \
+  /* No row sees a key after its own position, whatever the arrays of the call hold. */          \
+  DECISION(bool, own_is_last, false)                                                             \
+  /* Scales and keys of rows may differ between sequences or between heads, the rule aside. */   \
+  DECISION(bool, by_batch, false)                                                                \
+  DECISION(bool, by_head, false)
+
 struct DevicePlan {
-  // Rows of all query heads that share a key head are in one tile: decode steps.
-  bool packed = false;
-  // Query blocks are cut from `length` rows of each of `lanes` heads of a sequence.
-  std::int64_t lanes = 0, length = 0;
-  // A boolean mask, a bias or a dilation may hide any key.
-  bool masked = false;
-  // Keys of a row are so far apart. Larger numbers than 2^31 - 1 have the same effect.
-  std::int64_t dilation = 1;
-  // Rows of a query block may see different keys of a tile; or keys of a tile may be seen by
-  // different rows. Sums of such programs are checked, and repaired if they are not finite.
-  bool rows_differ = false, keys_differ = false;
-  // The forward pass is checked, if a statistic needs moments of logits: one of -inf makes them
-  // NaN. Few rows are masked at once instead.
-  bool moments_checked = false;
-  // No row sees a key after its own position, whatever the arrays of the call hold.
-  bool own_is_last = false;
-  // Scales and keys of rows may differ between sequences or between heads, the rule aside.
-  bool by_batch = false, by_head = false;
+#define ISENTROPE_FIELD(type, name, fallback) type name = fallback;
+  ISENTROPE_DECISIONS(ISENTROPE_FIELD)
+#undef ISENTROPE_FIELD
 };
 
 // Reads shapes and numbers of a valid call, not arrays.

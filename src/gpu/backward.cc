@@ -77,8 +77,8 @@ class Backward {
     for_each_statistic(
         [&](const Statistic& statistic, const auto& view) {
           if (!view) return;
-          const auto& its = call_.device.manifest().terms_of(std::string(statistic.name));
-          all.insert(its.begin(), its.end());
+          for (const auto& [term, name] : kTermNames)
+            if (statistic.gradient & term) all.insert(upper(name));
         },
         gradient_.d_statistics);
     return all;

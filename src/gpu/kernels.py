@@ -28,7 +28,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 import triton
 
-from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF
+from isentrope.gpu.kernels.gradient_rows import TERMS
 from isentrope.gpu.kernels.shares import SHARED
 from src.gpu.compiling import TARGETS, Launch, Target, binary, launches
 from src.gpu.lines import WANTED, Line
@@ -146,8 +146,8 @@ def write(folder: Path, found: Iterable[tuple[str, Launch]], jobs: int = 1) -> N
         entries = list(pool.map(lambda one: entry(one[1], one[0], folder), found))
     manifest = {
         "version": 3, "triton": triton.__version__, "numbers": {"SHARED": SHARED.value, "TERMS": TERMS.value},
-        "terms": {name: sorted(terms) for name, terms in TERMS_OF.items()}, "kernels": entries,
-    }  # fmt: skip
+        "kernels": entries,
+    }
     (folder / "kernels.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 

@@ -88,7 +88,6 @@ Manifest::Manifest(std::filesystem::path folder) : folder_(std::move(folder)) {
     }
     for (const auto& entry : manifest.at("kernels")) kernels_.push_back(kernel_of(entry));
     manifest.at("numbers").get_to(numbers_);
-    manifest.at("terms").get_to(terms_);
   } catch (const nlohmann::json::exception& error) {
     throw Error("[cuda] kernels.json must be what src/gpu/kernels.py writes; got " + path.string() +
                 ": " + error.what());

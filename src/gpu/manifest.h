@@ -62,10 +62,6 @@ class Manifest {
   // Returns a number that all kernels share: SHARED, numbers of a row in each share of its keys;
   // TERMS, of a row in a backward pass.
   [[nodiscard]] std::int64_t number(const std::string& name) const { return numbers_.at(name); }
-  // Returns the terms that the gradient of a statistic adds to those of logits.
-  [[nodiscard]] const std::vector<std::string>& terms_of(const std::string& statistic) const {
-    return terms_.at(statistic);
-  }
 
   // Reads a kernel's file. Throws Error if it cannot be read.
   [[nodiscard]] std::string image(const Kernel& kernel, bool cubin) const;
@@ -74,7 +70,6 @@ class Manifest {
   std::filesystem::path folder_;
   std::vector<Kernel> kernels_;
   std::map<std::string, std::int64_t> numbers_;
-  std::map<std::string, std::vector<std::string>> terms_;
 };
 
 }  // namespace isentrope::cuda

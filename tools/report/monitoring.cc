@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "isentrope/error.h"
+#include "isentrope/statistics.h"
 #include "tools/report/document.h"
 #include "tools/report/head_map.h"
 #include "tools/report/line_chart.h"
@@ -21,19 +24,44 @@ namespace {
 
 using nlohmann::json;
 using Head = std::pair<std::size_t, std::size_t>;  // layer and head
-using Numbers = std::map<std::string_view, double>;
+using Numbers = std::map<std::string, double, std::less<>>;
 
-// Numbers of a head and their maps. Entropy and largest logit are in every log; the largest
-// probability is in those of a training, the first key's weight in those of a backend of ggml.
+// Number of a head in a log, and its map.
 struct Measured {
-  const char* name;
-  const char* chart;
-  bool required;
+  std::string name;
+  HeadMap map;
 };
-constexpr Measured kMeasured[] = {{"entropy", "monitored entropy map", true},
-                                  {"max_logit", "monitored logit map", true},
-                                  {"max_probability", "monitored probability map", false},
-                                  {"first_key_weight", "monitored first key map", false}};
+
+// Returns the map of a statistic: the first sentence of what it means, over the rows of a step.
+HeadMap map_of(const Statistic& statistic) {
+  const bool is_mean = statistic.logged == Logged::mean, is_share = statistic.unit.empty();
+  std::string title(statistic.label);
+  title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
+  const std::string unit = is_share ? "" : fmt::format(", in {}", statistic.unit);
+  const std::string caption = fmt::format(
+      "{} {} of a step{}.", statistic.means.substr(0, statistic.means.find(". ") + 1),
+      is_mean ? "Mean over the rows" : "Largest of any row", unit);
+  return {.settings = {{"title", title},
+                       {"caption", caption},
+                       {"quantity", statistic.label},
+                       {"scheme", is_mean ? "viridis" : "inferno"},
+                       {"lowest", 0},
+                       {"highest", is_share ? 1 : 0},
+                       {"decimals", is_share ? 3 : is_mean ? 2 : 1}},
+          .values = {}};
+}
+
+// Returns the statistics that logs of a training have, and the first key's weight, which is in
+// those of a backend of ggml.
+std::vector<Measured> all_measured() {
+  std::vector<Measured> all;
+  for_each_statistic([&](const Statistic& statistic) {
+    if (statistic.logged != Logged::never)
+      all.push_back({std::string(statistic.name), map_of(statistic)});
+  });
+  all.push_back({"first_key_weight", map_named("monitored first key map", {})});
+  return all;
+}
 
 struct Log {
   std::vector<Measured> measured;
@@ -45,9 +73,10 @@ struct Log {
 Log read_log(const json& document) {
   Log log;
   const json& rows = document.at("rows");
-  for (const Measured& number : kMeasured) {
-    if (number.required || (!rows.empty() && rows[0].contains(number.name)))
-      log.measured.push_back(number);
+  for (Measured& number : all_measured()) {
+    const bool charted = number.name == "entropy" || number.name == "max_logit";
+    if (charted || (!rows.empty() && rows[0].contains(number.name)))
+      log.measured.push_back(std::move(number));
   }
   for (const json& row : rows) {
     const double step = row.at("step").get<double>();
@@ -64,12 +93,13 @@ Log read_log(const json& document) {
 
 double at(const std::map<double, Numbers>& head, double step, std::string_view name) {
   const auto found = head.find(step);
-  return found == head.end() ? std::numeric_limits<double>::quiet_NaN() : found->second.at(name);
+  return found == head.end() ? std::numeric_limits<double>::quiet_NaN()
+                             : found->second.find(name)->second;
 }
 
 // Map with steps as columns and all heads, layer after layer, as rows.
 Plot steps_map(const Log& log, const Measured& number) {
-  HeadMap map = map_named(number.chart, {});
+  HeadMap map = number.map;
   map.x = "step";
   map.y = "layer.head";
   double highest = 0;

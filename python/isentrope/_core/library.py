@@ -89,7 +89,8 @@ DEFAULTS: dict[str, Any] = {argument["name"]: argument["default"] for argument i
 AXES: dict[str, list[str]] = {argument["name"]: argument["axes"] for argument in ARGUMENTS}
 
 # The library's list of statistics, in the order of the bits of the argument `wanted`. The last one counts.
-STATISTICS: list[dict[str, Any]] = json.loads(OPS.statistics())
+# include/isentrope/statistics.h documents the members; `lambda` is a keyword of Python.
+STATISTICS: list[dict[str, Any]] = json.loads(OPS.statistics().replace('"lambda"', '"lambda_"'))
 BITS = {statistic["name"]: 1 << index for index, statistic in enumerate(STATISTICS)}
 SUPPORT = BITS["support"]
 # Bits of each statistic and of what its gradient needs, which a forward pass therefore saves.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from isentrope._core.library import AXES, BITS, STATISTICS, SUPPORT, refuse_unknown
 from isentrope._core.masks import Masks
-from isentrope.gpu.kernels.gradient_rows import TERMS_OF
-from isentrope.gpu.kernels.results import MOMENTS, Wanted
+from isentrope.gpu.kernels.gradient_rows import Given, load_upstream
+from isentrope.gpu.kernels.results import write_rows
 
 # Fused multiply-adds, which Triton from 3.10 on enables only on request.
 FUSED = {"enable_fp_fusion": True}
@@ -18,14 +19,34 @@ MASK_LISTS = {name: f"HAS_{name.upper()}" for name in Masks._fields if AXES[name
 # Statistics that need sums over tiles besides that of lse.
 _SUMMED = tuple(s["name"].upper() for s in STATISTICS if s["sums"])
 # Statistics computed from a row's sums.
-_STATISTICS = tuple(name.lower() for name in Wanted._fields if name not in ("SUPPORT", "MOMENTS"))
+_STATISTICS = tuple(s["name"] for s in STATISTICS if s["from_sums"])
+# Terms that the gradient of each statistic adds, besides the base.
+TERMS_OF = {s["name"]: {term.upper() for term in s["gradient"]} for s in STATISTICS if s["differentiable"]}
+
+
+def _names_in(kernel: Any) -> set[str]:
+    return {name.lower() for name in kernel.fn.__code__.co_names}
+
+
 refuse_unknown(
-    "isentrope.gpu: the kernels", "statistic of the library", BITS, (*_STATISTICS, "lambda_", "support")
+    "isentrope.gpu: the kernels", "statistic of the library", _STATISTICS, _names_in(write_rows)
 )
 refuse_unknown(
-    "isentrope.gpu: the kernels", "gradient of a statistic of the library",
-    (s["name"] for s in STATISTICS if s["differentiable"]), TERMS_OF,
-)  # fmt: skip
+    "isentrope.gpu: the kernels", "gradient of a statistic of the library", TERMS_OF, _names_in(load_upstream)
+)
+refuse_unknown("isentrope.gpu: the kernels", "term of a gradient", set().union(*TERMS_OF.values()), Given._fields)
+
+if TYPE_CHECKING:
+    from isentrope._core.libraries import Listed as _Wanted
+else:
+    _Wanted = namedtuple("Wanted", [*map(str.upper, _STATISTICS), "SUPPORT", "MOMENTS"])
+
+
+class Wanted(_Wanted):
+    """Slice of each statistic in their tensor, -1 if not requested, whether SUPPORT is requested, and the number of
+    MOMENTS of logits they need."""
+
+    __slots__ = ()
 
 
 def blocks_of(count: int, size: int) -> int:
@@ -42,7 +63,7 @@ def slice_of(name: str, wanted: int) -> int:
 @cache
 def wanted_of(wanted: int) -> Wanted:
     slices = {name.upper(): slice_of(name, wanted) for name in _STATISTICS}
-    moments = max(count if wanted & BITS[name] else 0 for name, count in MOMENTS.items())
+    moments = max(len({"s1", "s1_prime"}.intersection(s["sums"])) if wanted & BITS[s["name"]] else 0 for s in STATISTICS)
     return Wanted(**slices, SUPPORT=bool(wanted & SUPPORT), MOMENTS=moments)
 
 

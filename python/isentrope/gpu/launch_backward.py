@@ -10,8 +10,8 @@ from torch import Tensor
 from isentrope._core.fakes import gradient_results
 from isentrope._core.library import BITS
 from isentrope.gpu import plan
-from isentrope.gpu.arguments import FUSED, blocks_of, some, strides, wanted_of, with_repair
-from isentrope.gpu.kernels.gradient_rows import TERMS, TERMS_OF, Given, gradient_rows_kernel
+from isentrope.gpu.arguments import FUSED, TERMS_OF, blocks_of, some, strides, wanted_of, with_repair
+from isentrope.gpu.kernels.gradient_rows import TERMS, Given, gradient_rows_kernel
 from isentrope.gpu.kernels.gradient_sums import sink_gradient_kernel, value_norms_kernel
 from isentrope.gpu.kernels.key_gradient import key_gradient_kernel
 from isentrope.gpu.kernels.largest_key import largest_key_kernel

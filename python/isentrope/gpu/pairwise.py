@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 
+from isentrope._core.library import STATISTICS
+
 # Lines that passed in the interpreter and failed on an H200: kWidth of a product's operand, and a contracted
 # difference.
 ONCE_FAILED = [
@@ -34,10 +36,7 @@ FACTORS: dict[str, tuple[str, ...]] = {
     "sink": ("", "sink=1"),
     "special": ("", "special=1"),
     "gradients": ("", "bwd=1"),
-    "statistics": (
-        "", "stats=lse", "stats=entropy", "stats=collision", "stats=max_probability", "stats=max_logit", "stats=variance",
-        "stats=distance",
-    ),
+    "statistics": ("", *(f"stats={s['name']}" for s in STATISTICS if s["from_sums"])),
     "rule": ("", "rule=log_length"),
     "scale": ("", "scale=100", "scale=0.001"),
     "pages": ("", "pages=16"),

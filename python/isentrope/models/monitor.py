@@ -20,9 +20,10 @@ In a training loop:
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from isentrope._core.call import Call
+from isentrope._core.library import STATISTICS
 from isentrope._core.observers import Listener, listeners, received
 from isentrope._core.values import checked_integer, checked_number
 from isentrope.sdpa import observed
@@ -37,24 +39,23 @@ from isentrope.statistics import Statistics
 
 # Minimum number of keys of a row that is read: short rows have little entropy whatever a head does.
 LEAST_KEYS = 8
-_ASKED = ("entropy", "max_probability", "max_logit", "support", "lse")
+# Statistics that the library lists for logs, and whether these have the mean over rows or the largest of any row.
+LOGGED = {statistic["name"]: statistic["logged"] for statistic in STATISTICS if statistic["logged"]}
+
+if TYPE_CHECKING:
+    from isentrope._core.libraries import Listed as _Numbers
+else:
+    _Numbers = namedtuple("Reading", [*LOGGED, "spread", "names"])
 
 
-class Reading(NamedTuple):
+class Reading(_Numbers):
     """Readings of one step, each a float64 tensor [layers, heads].
 
-    NaN for heads without a row of at least 8 keys, and past a layer's last head."""
+    entropy: mean over rows, nats; spread: its standard deviation over rows; max_logit: largest of any row;
+    max_probability: mean over rows, the mass of their largest key. NaN for heads without a row of at least 8 keys, and
+    past a layer's last head. names: of the modules that called, one for each layer, in call order."""
 
-    entropy: Tensor
-    """Mean over rows, nats."""
-    spread: Tensor
-    """Standard deviation over rows."""
-    max_logit: Tensor
-    """Largest of any row."""
-    max_probability: Tensor
-    """Mean over rows: the mass of their largest key."""
-    names: tuple[str, ...]
-    """Names of the modules that called, one for each layer, in call order."""
+    __slots__ = ()
 
     def collapsed(self, below: float = 0.05) -> list[tuple[int, int]]:
         """Returns (layer, head) of heads whose mean entropy is below the threshold: nearly all weight is on one key."""
@@ -63,13 +64,13 @@ class Reading(NamedTuple):
     def summary(self, below: float = 0.05) -> dict[str, float]:
         """Returns numbers for a log: mean and least entropy of a head, mean spread, collapsed heads, largest logit, and
         the largest of the heads' mean max_probability."""
+        others = (name for name in LOGGED if name != "entropy")
         return {
             "attention/entropy": self.entropy.nanmean().item(),
             "attention/least_entropy": self.entropy.nan_to_num(torch.inf).min().item(),
             "attention/spread": self.spread.nanmean().item(),
             "attention/collapsed": float(len(self.collapsed(below))),
-            "attention/max_logit": self.max_logit.nan_to_num(-torch.inf).max().item(),
-            "attention/max_probability": self.max_probability.nan_to_num(-torch.inf).max().item(),
+            **{f"attention/{name}": getattr(self, name).nan_to_num(-torch.inf).max().item() for name in others},
         }
 
     def heads(self) -> dict[str, float]:
@@ -77,14 +78,13 @@ class Reading(NamedTuple):
         ".../max_probability"."""
         return {
             f"attention/{row['module']}/head{row['head']}/{what}": row[what]
-            for what in ("entropy", "max_logit", "max_probability")
+            for what in LOGGED
             for row in self.rows()
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns one row for each head: module, layer, head, entropy, spread, max_logit, max_probability. Omits heads
-        of NaN."""
-        columns = [numbers.tolist() for numbers in self[:4]]
+        """Returns one row for each head: module, layer, head, and the numbers. Omits heads of NaN."""
+        columns = [numbers.tolist() for numbers in self[:-1]]
         return [
             {"module": name, "layer": layer, "head": head, **dict(zip(self._fields, numbers))}
             for layer, (name, *heads) in enumerate(zip(self.names, *columns))
@@ -134,7 +134,7 @@ class Monitor:
                 if self._receives:
                     self.received[name] = received(call, statistics.lse).mean(0)
 
-        with _names_in(running, self._model), listeners.having(Listener(_ASKED, hear)):
+        with _names_in(running, self._model), listeners.having(Listener((*LOGGED, "support", "lse"), hear)):
             yield
         if not by_layer:
             raise ValueError(
@@ -171,20 +171,27 @@ def _reading(by_layer: dict[str, Statistics]) -> Reading:
     layers = [_of_heads(statistics) for statistics in by_layer.values()]
     most = max(layer.shape[1] for layer in layers)
     padded = [functional.pad(layer, (0, most - layer.shape[1]), value=torch.nan) for layer in layers]
-    return Reading(*torch.stack(padded, 1), names=tuple(by_layer))  # type: ignore[misc]
+    return Reading(*torch.stack(padded, 1), names=tuple(by_layer))
 
 
 def _of_heads(statistics: Statistics) -> Tensor:
-    """Returns [4, heads]: mean and deviation of entropy, the largest logit, and the mean mass of the largest key."""
+    """Returns [numbers, heads]: LOGGED, and the deviation of entropy."""
     counted = statistics.support >= LEAST_KEYS
-    entropy, mass = (
-        numbers.double().masked_fill(~counted, torch.nan).transpose(0, 1).flatten(1)
-        for numbers in (statistics.entropy, statistics.max_probability)
-    )
+
+    def rows(name: str, without: float) -> Tensor:
+        return getattr(statistics, name).double().masked_fill(~counted, without).transpose(0, 1).flatten(1)
+
+    found = [
+        rows(name, torch.nan).nanmean(1) if way == "mean" else or_nan(rows(name, -torch.inf).amax(1)) for name, way in LOGGED.items()
+    ]
+    entropy = rows("entropy", torch.nan)
     spread = (entropy.square().nanmean(1) - entropy.nanmean(1).square()).clamp(min=0).sqrt()
-    logits = statistics.max_logit.double().masked_fill(~counted, -torch.inf).transpose(0, 1).flatten(1).amax(1)
-    logits = logits.masked_fill(logits == -torch.inf, torch.nan)
-    return torch.stack([entropy.nanmean(1), spread, logits, mass.nanmean(1)])
+    return torch.stack([*found, spread])
+
+
+def or_nan(largest: Tensor) -> Tensor:
+    """Returns NaN in place of -inf, the largest of nothing."""
+    return largest.masked_fill(largest == -torch.inf, torch.nan)
 
 
 def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading], None] | None = None) -> Any:

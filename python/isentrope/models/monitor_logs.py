@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 
-from isentrope.models.monitor import Reading
+from isentrope.models.monitor import LOGGED, Reading, or_nan
 
 Log = Callable[[int, Reading], None]
 
 
 class JsonLines:
-    """Appends one line for each head: step, module, layer, head, entropy, spread, max_logit, max_probability."""
+    """Appends one line for each head: step and a row of `Reading.rows`."""
 
     def __init__(self, path: str | Path) -> None:
         """Creates the folder of the file. An existing file is continued, for resumed runs."""
@@ -67,19 +67,21 @@ def gathered(reading: Reading, group: Any = None) -> list[Reading]:
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
         return [reading]
-    mine = torch.stack(reading[:4])
+    mine = torch.stack(reading[:-1])
     all_ranks = [torch.empty_like(mine) for _ in range(distributed.get_world_size(group))]
     distributed.all_gather(all_ranks, mine, group)
-    return [Reading(*numbers, names=reading.names) for numbers in all_ranks]  # type: ignore[misc]
+    return [Reading(*numbers, names=reading.names) for numbers in all_ranks]
 
 
 def merged(readings: Sequence[Reading]) -> Reading:
     """Combines readings of ranks that read equally many rows: means, and the largest max_logit.
 
     The spread is the standard deviation over the rows of all ranks."""
-    entropy, spread, max_logit, max_probability = (torch.stack(numbers) for numbers in list(zip(*readings))[:4])
-    mean = entropy.nanmean(0)
-    deviation = ((spread.square() + entropy.square()).nanmean(0) - mean.square()).clamp(min=0).sqrt()
-    largest = max_logit.nan_to_num(-torch.inf).amax(0)
-    largest = largest.masked_fill(largest == -torch.inf, torch.nan)
-    return Reading(mean, deviation, largest, max_probability.nanmean(0), names=readings[0].names)
+    *numbers, spread = (torch.stack(each) for each in list(zip(*readings))[:-1])
+    found = {
+        name: each.nanmean(0) if LOGGED[name] == "mean" else or_nan(each.nan_to_num(-torch.inf).amax(0))
+        for name, each in zip(LOGGED, numbers)
+    }
+    squares = (spread.square() + numbers[list(LOGGED).index("entropy")].square()).nanmean(0)
+    deviation = (squares - found["entropy"].square()).clamp(min=0).sqrt()
+    return Reading(**found, spread=deviation, names=readings[0].names)

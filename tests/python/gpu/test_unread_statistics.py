@@ -5,7 +5,7 @@ import torch
 
 import isentrope
 from isentrope.gpu import dispatch
-from isentrope.gpu.kernels.gradient_rows import TERMS_OF
+from isentrope.gpu.arguments import TERMS_OF
 
 NOTHING = set()
 

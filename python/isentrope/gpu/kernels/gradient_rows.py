@@ -33,17 +33,6 @@ class Given(NamedTuple):
     LARGEST_KEY: bool
 
 
-# Terms that the gradient of each statistic adds, besides the base.
-TERMS_OF: dict[str, set[str]] = {
-    "lse": set(),
-    "entropy": {"LINEAR"},
-    "variance": {"LINEAR", "QUADRATIC"},
-    "collision": {"COLLISION"},
-    "distance": {"DISTANCE"},
-    "max_probability": {"LARGEST_KEY"},
-}
-
-
 @triton.jit
 def statistic(statistics, place, plane, row, rows, GIVEN: tl.constexpr):
     """Loads a slice of the statistics or of their gradients; 0 if it does not exist."""

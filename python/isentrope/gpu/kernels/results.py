@@ -12,20 +12,6 @@ from isentrope.gpu.kernels.softmax import LN2
 from isentrope.gpu.kernels.tile import F16_FACTOR, Matrix, store_rows
 
 
-class Wanted(NamedTuple):
-    """Slice of each statistic in their tensor, -1 if not requested, and the number of MOMENTS of logits they need."""
-
-    LSE: int
-    ENTROPY: int
-    COLLISION: int
-    VARIANCE: int
-    MAX_LOGIT: int
-    DISTANCE: int
-    MAX_PROBABILITY: int
-    SUPPORT: bool
-    MOMENTS: int
-
-
 class Results(NamedTuple):
     """Destinations of a call's results, with sinks and the factor of kept weights."""
 
@@ -35,10 +21,6 @@ class Results(NamedTuple):
     supports: tl.tensor
     sinks: tl.tensor
     kept_factor: tl.tensor
-
-
-# Moments that each statistic needs.
-MOMENTS = {"entropy": 1, "variance": 2}
 
 
 @triton.jit
