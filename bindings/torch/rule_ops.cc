@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "bindings/torch/call.h"
 #include "bindings/torch/operators.h"
+#include "bindings/torch/rule_python.h"
 #include "isentrope/config/scale_rule_json.h"
-#include "isentrope/rule_catalogue.h"
 #include "src/rules/numbers.h"
 
 namespace isentrope::stable {
@@ -62,12 +63,22 @@ TorchTensor rule_table(const Rule& rule, std::int64_t source, std::int64_t dim, 
   return table;
 }
 
-// Returns {"name": ["parameter", ...], ...}, against which a front end checks its constructors.
+// Returns {"name": {"description", "parameters": [{"name", "type", "low", "high", "default"}]},
+// ...}, from which Python makes its constructors. Bounds and defaults are text.
 std::string rule_catalogue() {
   nlohmann::ordered_json catalogue;
   for (const RuleInfo& rule : isentrope::rule_catalogue()) {
-    auto& parameters = catalogue[std::string(rule.name)] = nlohmann::ordered_json::array();
-    for (const RuleParameter& parameter : rule.parameters) parameters.push_back(parameter.name);
+    nlohmann::ordered_json parameters = nlohmann::ordered_json::array();
+    for (const RuleParameter& parameter : rule.parameters) {
+      auto& told = parameters.emplace_back();
+      told = {{"name", python_name(parameter.name)},
+              {"type", python_type(parameter.kind)},
+              {"low", number_text(parameter.low)},
+              {"high", number_text(parameter.high)}};
+      if (!std::isnan(parameter.fallback)) told["default"] = default_text(parameter);
+    }
+    catalogue[std::string(rule.name)] = {{"description", description_of(rule)},
+                                         {"parameters", parameters}};
   }
   return catalogue.dump();
 }

@@ -16,7 +16,6 @@
 #include "isentrope/theory/gradient.h"
 #include "isentrope/theory/row_expectation.h"
 #include "isentrope/theory/sampled_gradient.h"
-#include "src/rules/number_text.h"
 #include "tools/analysis/records.h"
 #include "tools/analysis/study.h"
 #include "tools/report/extrapolation_charts.h"
@@ -25,15 +24,6 @@
 #include "tools/report/verdict_words.h"
 
 namespace isentrope {
-
-// Types that Python declares.
-NLOHMANN_JSON_SERIALIZE_ENUM(ParameterKind, {{ParameterKind::number, "float"},
-                                             {ParameterKind::length, "float"},
-                                             {ParameterKind::heads, "float"},
-                                             {ParameterKind::per_head, "PerHead"},
-                                             {ParameterKind::list, "Sequence[float]"},
-                                             {ParameterKind::lists, "Sequence[float]"},
-                                             {ParameterKind::growth, "str"}})
 
 namespace report {
 NLOHMANN_JSON_SERIALIZE_ENUM(Axis, {{Axis::linear, "linear"},
@@ -47,25 +37,11 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// Returns a parameter's default as text; null if the argument is required.
-json default_of(const RuleParameter& parameter) {
-  if (std::isnan(parameter.fallback)) return nullptr;
-  return parameter.kind == ParameterKind::growth
-             ? growth_name(static_cast<Growth>(parameter.fallback))
-             : number_text(parameter.fallback);
-}
-
 json catalogue() {
   json rules = json::array();
   for (const RuleInfo& rule : rule_catalogue()) {
-    json parameters = json::array();
-    for (const RuleParameter& parameter : rule.parameters) {
-      parameters.push_back(
-          {{"name", parameter.name}, {"type", parameter.kind}, {"default", default_of(parameter)}});
-    }
     rules.push_back({{"name", rule.name},
                      {"signature", signature(rule)},
-                     {"parameters", parameters},
                      {"formula", rule.formula},
                      {"source", rule.source},
                      {"use", rule.use},

@@ -8,7 +8,6 @@ from statistics import fmean
 from text import compact, decimal, record, signed, table
 
 Run = Callable[..., dict]
-LONGEST_LINE = 120  # of rules.py
 
 
 def first(found: dict, name: str) -> float:
@@ -171,36 +170,12 @@ def catalogue(rules: list[dict]) -> list[str]:
     return table(["rule", "lambda", "at n = 1", "length n", "take it for", "source"], rows)
 
 
-def constructor(rule: dict) -> list[str]:
-    """Returns a constructor of ScaleRule in Python. Python's keywords get an underscore, as in the rest of the package."""
-    names = {x["name"]: x["name"] + "_" * (x["name"] == "lambda") for x in rule["parameters"]}
-    declared = [f"{names[x['name']]}: {x['type']}{default(x)}" for x in rule["parameters"]] + ["**policy: Any"]
-    lines = [f"    def {rule['name']}({', '.join(declared)}) -> ScaleRule:"]
-    if len(lines[0]) >= LONGEST_LINE:
-        lines = [f"    def {rule['name']}(", *(f"        {x}," for x in declared), "    ) -> ScaleRule:"]
-    arguments = "{" + ", ".join(f'"{name}": {python}' for name, python in names.items()) + "}"
-    made = [f'        return _make("{rule["name"]}", {arguments}, policy)']
-    if len(made[0]) >= LONGEST_LINE:
-        made = [f"        arguments = {arguments}", f'        return _make("{rule["name"]}", arguments, policy)']
-    counts = [f"        length={rule['counts']}."] if rule["counts"] else []
-    docstring = [f'        """{rule["formula"]}', "", f"        {rule['source']}.", *counts, '        """']
-    return ["    @staticmethod", *lines, *docstring, *made, ""]
-
-
-def default(parameter: dict) -> str:
-    text = parameter["default"]
-    if text is None:
-        return ""
-    return f' = "{text}"' if parameter["type"] == "str" else f' = float("{text}")' if "inf" in text else f" = {text}"
-
-
 def tables(numbers: dict, run_program: Run) -> dict[tuple[str, str], list[str]]:
     def run(*words: str) -> dict:
         return run_program("isentrope", *words)
 
     laplace = numbers["laplace"]
     return {
-        ("python/isentrope/rules.py", "rule-constructors"): [line for rule in numbers["rules"] for line in constructor(rule)],
         ("docs/scale-rules.md", "rules"): catalogue(numbers["rules"]),
         ("docs/scale-rules.md", "factors"): by_length(numbers["factors"], lambda factor: f"{factor:.4g}"),
         ("docs/theory.md", "laplace"): table(["lambda", *laplace], [["k(lambda)", *(f"{x:.4f}" for x in laplace.values())]]),

@@ -11,7 +11,7 @@ import isentrope
 # From the bottom up. A folder covers its modules, unless they have a line of their own.
 LAYERS = (
     ("_core.after_import", "_core.files", "_core.libraries", "_core.library", "_core.values"),
-    ("rules", "statistics"),
+    ("rules", "rule_constructors", "statistics"),
     ("_core",),
     ("states",),
     ("distributed",),
@@ -36,6 +36,7 @@ def name_of(file):
 
 
 SOURCES = {name_of(file): file.read_text() for file in ROOT.rglob("*.py") if file.exists()}
+SOURCES |= {name_of(file): "" for file in ROOT.rglob("*.pyi")}  # declarations, which import what they name
 
 
 def imported(source):

@@ -1,25 +1,26 @@
 """ScaleRule in Python has the library's catalogue."""
 
+import ast
 import inspect
 import json
 import math
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
 import isentrope
 from isentrope import ScaleRule
-from isentrope._core.library import OPS
+from isentrope.rules import CATALOGUE
 
 REQUIRED = {"table": {"n": [1, 10], "factor": [1.0, 2.0]}, "per_row": {"lambda_": [0.1, 0.2]}}
-CATALOGUE = json.loads(OPS.rule_catalogue())
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_rule_has_its_constructor(name):
     parameters = inspect.signature(getattr(ScaleRule, name)).parameters
-    assert [p.rstrip("_") for p in parameters if p != "policy"] == CATALOGUE[name]
+    assert list(parameters) == [*(parameter["name"] for parameter in CATALOGUE[name]["parameters"]), "policy"]
     made = getattr(ScaleRule, name)(**REQUIRED.get(name, {}))
     if name not in REQUIRED:
         assert made == ScaleRule(name), "the defaults are those of the library"
@@ -28,6 +29,26 @@ def test_every_rule_has_its_constructor(name):
     if counted := json.loads(made.to_json()).get("length"):
         said = re.search(r"length=(\w+): \w+", getattr(ScaleRule, name).__doc__)
         assert said and said[1] == counted, "the docstring says what n is by default, and why"
+
+
+def test_type_checkers_and_editors_see_the_same_constructors():
+    (stub,) = (file for folder in isentrope.__path__ for file in Path(folder).glob("rule_constructors.pyi"))
+    (declared,) = (node for node in ast.parse(stub.read_text()).body if isinstance(node, ast.ClassDef))
+    assert [function.name for function in declared.body] == ScaleRule.names()
+    for function in declared.body:
+        made, arguments = getattr(ScaleRule, function.name), function.args.args
+        parameters = inspect.signature(made).parameters.values()
+        assert [(x.arg, ast.unparse(x.annotation)) for x in arguments] == [(p.name, p.annotation) for p in parameters][:-1]
+        assert len(function.args.defaults) == sum(p.default is not p.empty for p in parameters)
+        assert ast.get_docstring(function) == inspect.getdoc(made)
+
+
+def test_a_constructor_takes_what_it_declares():
+    assert ScaleRule.cosine(5, tau_max=7) == ScaleRule("cosine(tau=5,tau_max=7)")
+    assert str(inspect.signature(ScaleRule.logn)) == "(train_len: 'float' = 8192.0, **policy: 'Any') -> 'ScaleRule'"
+    for call, message in ((lambda: ScaleRule.table([1, 2]), "'factor'"), (lambda: ScaleRule.logn(1, 2), "too many positional")):
+        with pytest.raises(TypeError, match=message):
+            call()
 
 
 def test_lambda():

@@ -1,6 +1,8 @@
 """The monitor: readings and their modules, unchanged training, and the callback of transformers' Trainer."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -40,6 +42,22 @@ def test_a_reading_tells_averaging_heads_from_collapsed_ones():
     with watcher.watch(False):
         llama(tokens)
     assert watcher.latest is None
+
+
+def test_a_statistic_that_the_library_lists_for_logs_is_logged():
+    code = """
+from isentrope._core.library import STATISTICS
+next(s for s in STATISTICS if s["name"] == "variance")["logged"] = "mean"
+import isentrope, torch
+q, watcher = torch.randn(1, 2, 20, 8), isentrope.Monitor(model := torch.nn.Identity())
+model.forward = lambda x: isentrope.attention(x, x, x)
+with watcher.watch():
+    model(q)
+print(watcher.latest.variance[0].tolist() == isentrope.attention(q, q, q, return_stats="variance")[1].variance.double().mean(2)[0].tolist())
+print("variance" in watcher.latest.rows()[0], "attention/variance" in watcher.latest.summary())
+"""
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["True"] * 3
 
 
 def test_gradient_checkpointing_is_read_once():
