@@ -23,12 +23,12 @@ def test_a_pass_stands_with_its_commit_until_code_changes(tmp_path):
 
     run("git", "init", "-q")
     commit("Makefile", RECIPES)
-    commit("docs/results/other.json", "{}")
+    commit("docs/results/other.txt", "{}")
     assert rows() == {"fuzz": {"target": "fuzz"}, "lint": {"target": "lint"}}
     run(SCRIPT, "fuzz")
     assert rows()["fuzz"]["commits since"] == 0
     assert rows()["fuzz"]["commit"] == run("git", "rev-parse", "--short=10", "HEAD").stdout.strip()
-    commit("docs/page.md", "a page")
+    commit("docs/page.txt", "a page")
     assert rows()["fuzz"]["commits since"] == 0
     commit("code.cc", "int a;")
     assert rows()["fuzz"]["commits since"] == 1
