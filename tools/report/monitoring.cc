@@ -38,16 +38,18 @@ HeadMap map_of(const Statistic& statistic) {
   std::string title(statistic.label);
   title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
   const std::string unit = is_share ? "" : fmt::format(", in {}", statistic.unit);
-  const std::string caption = fmt::format(
-      "{} {} of a step{}.", statistic.means.substr(0, statistic.means.find(". ") + 1),
-      is_mean ? "Mean over the rows" : "Largest of any row", unit);
+  const std::string caption =
+      fmt::format("{} {} of a step{}.", statistic.means.substr(0, statistic.means.find(". ") + 1),
+                  is_mean ? "Mean over the rows" : "Largest of any row", unit);
   return {.settings = {{"title", title},
                        {"caption", caption},
                        {"quantity", statistic.label},
                        {"scheme", is_mean ? "viridis" : "inferno"},
                        {"lowest", 0},
                        {"highest", is_share ? 1 : 0},
-                       {"decimals", is_share ? 3 : is_mean ? 2 : 1}},
+                       {"decimals", is_share  ? 3
+                                    : is_mean ? 2
+                                              : 1}},
           .values = {}};
 }
 
