@@ -2,7 +2,7 @@
 
 from text import record, table
 
-MODELS = ("prompt of 2048", "decode after 2048", "training step of 2048", "64 requests of 1 to 3000, 48 new")
+MODELS = ("prompt of 2048 f32", "decode after 2048 f32", "decode after 2048 bf16", "64 requests of 1 to 3000, 48 new f32")
 ON_CPU = ("entropy 1 x 8 x 4096 x 64 bf16 full",)
 ON_GPU = ("forward 4 x 16 x 4096 x 128 bf16 causal", "decode 8 x 32:8 x 32768 x 128 bf16 full")
 COMPARED = (  # works that differ most in what limits them
@@ -57,13 +57,13 @@ def beside_the_best_peer(row: dict, place: str, ours: str) -> list[str]:
 def model_rows(found: dict, works: tuple[str, ...] = ()) -> list[list[str]]:
     rows = []
     for row in found["rows"]:
-        if works and row["work"] not in works:
+        work = f"{row['work']} {'f32' if row['dtype'] == 'float32' else 'bf16'}"
+        if works and work not in works:
             continue
         peer, ours, *_ = row["systems"]
         rates = [row["tokens"] / system["seconds"] for system in (ours, peer)]
         ratios = [theirs / own for theirs, own in zip(peer["repetitions"], ours["repetitions"])]
-        dtype = "f32" if row["dtype"] == "float32" else "bf16"
-        rows.append([f"{row['engine']}: {row['work']} {dtype}", "CPU", f"{rates[0]:.0f} tokens/s", f"{rates[1]:.0f} ({peer['name']})",
+        rows.append([f"{row['engine']}: {work}", "CPU", f"{rates[0]:.0f} tokens/s", f"{rates[1]:.0f} ({peer['name']})",
                      f"{rates[0] / rates[1]:.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"])  # fmt: skip
     return rows
 
