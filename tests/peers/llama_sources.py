@@ -32,7 +32,7 @@ def python_sources(folder: Path) -> Path:
     """Returns the folder of llama-cpp-python's sources, which have a copy of llama.cpp in vendor."""
     tree = folder / PYTHON_PACKAGE.replace("-", "_").replace("==", "-")
     if not tree.exists():
-        pip("download", "--no-deps", "--no-build-isolation", "--no-binary", ":all:", "-d", folder, PYTHON_PACKAGE)
+        pip("download", "--no-deps", "--no-binary", ":all:", "-d", folder, PYTHON_PACKAGE)
         with tarfile.open(f"{tree}.tar.gz") as archive:
             archive.extractall(folder, filter="data")
     return tree
