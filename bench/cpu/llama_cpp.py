@@ -25,6 +25,8 @@ def rate(bench: Path, model: Path, cache: str, threads: int, work: str, library:
     """Returns tokens per second of one run of llama-bench."""
     tokens = work[1:]
     options = ["-p", tokens, "-n", "0"] if work[0] == "p" else ["-p", "0", "-n", "32", "-d", tokens]
+    if int(tokens) > 8192:
+        options.append("--no-warmup")  # a run of minutes needs none before it
     command = [bench, "-m", model, "-t", threads, "-fa", "1", "-ctk", cache, "-ctv", cache, "-r", "1", "-o", "json", *options]
     environment = {name: value for name, value in os.environ.items() if name != "GGML_BACKEND_PATH"}
     if library:
