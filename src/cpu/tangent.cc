@@ -54,43 +54,17 @@ class TangentTask {
         rows_(call, static_cast<bool>(call.result.statistics.distance)),
         operands_(call),
         terms_(call, sizes_),
-        scratch_({rows_.pointers(sizes_.rows),
-                  rows_.next_pointers(0),
-                  rows_.copy(sizes_.rows),
-                  rows_.lambda(sizes_.rows),
-                  rows_.ranges(sizes_.rows),
-                  rows_.own_keys(sizes_.rows),
-                  operands_.query_tangents.pointers(sizes_.rows),
-                  operands_.query_tangents.copy(sizes_.rows),
-                  operands_.keys.pointers(kBlockKeys),
-                  operands_.keys.copy(kBlockKeys),
-                  operands_.key_tangents.pointers(kBlockKeys),
-                  operands_.key_tangents.copy(kBlockKeys),
-                  operands_.values.pointers(kBlockKeys),
-                  operands_.values.copy(kBlockKeys),
-                  operands_.value_tangents.pointers(kBlockKeys),
-                  operands_.value_tangents.copy(kBlockKeys),
-                  {factors_.lambda, sizes_.rows},
-                  {factors_.of_tangents, sizes_.rows},
-                  terms_.logits.queries(sizes_.rows),
-                  terms_.logits.keys(),
-                  terms_.logits.query_pairs(sizes_.rows),
-                  terms_.logits.key_pairs(),
-                  terms_.of_queries.queries(sizes_.rows),
-                  terms_.of_queries.keys(),
-                  terms_.of_queries.query_pairs(sizes_.rows),
-                  terms_.of_queries.key_pairs(),
-                  terms_.of_keys.queries(sizes_.rows),
-                  terms_.of_keys.keys(),
-                  terms_.of_keys.query_pairs(sizes_.rows),
-                  terms_.of_keys.key_pairs(),
-                  terms_.of_weights.values(),
-                  terms_.of_weights.value_pairs(),
-                  terms_.of_values.values(),
-                  terms_.of_values.value_pairs(),
-                  {results_.rows, sizes_.rows / panel_width()},
-                  {results_.sums, sizes_.rows * sizes_.value_columns},
-                  {results_.by_row, kStateRows * sizes_.value_columns}}) {}
+        scratch_(rows_.arrays(sizes_.rows), operands_.query_tangents.arrays(sizes_.rows),
+                 operands_.keys.arrays(kBlockKeys), operands_.key_tangents.arrays(kBlockKeys),
+                 operands_.values.arrays(kBlockKeys), operands_.value_tangents.arrays(kBlockKeys),
+                 Scratch::Array(factors_.lambda, sizes_.rows),
+                 Scratch::Array(factors_.of_tangents, sizes_.rows),
+                 terms_.logits.arrays(sizes_.rows), terms_.of_queries.arrays(sizes_.rows),
+                 terms_.of_keys.arrays(sizes_.rows), terms_.of_weights.arrays(),
+                 terms_.of_values.arrays(),
+                 Scratch::Array(results_.rows, sizes_.rows / panel_width()),
+                 Scratch::Array(results_.sums, sizes_.rows * sizes_.value_columns),
+                 Scratch::Array(results_.by_row, kStateRows * sizes_.value_columns)) {}
 
   void run(std::int64_t index) noexcept {
     item_ = item_of(call_.plan, index);
@@ -268,23 +242,9 @@ class TangentTask {
   WorkItem item_{};
 };
 
-void tangent_items(const TangentCall& call, std::int64_t begin, std::int64_t end) {
-  TangentTask task(call);
-  for (std::int64_t index = begin; index < end; ++index) task.run(index);
-}
-
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace isentrope {
-
-HWY_EXPORT(tangent_items);
-
-void run_tangent(const TangentCall& call, std::int64_t begin, std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(tangent_items)(call, begin, end);
-}
-
-}  // namespace isentrope
-#endif  // HWY_ONCE
+#define ISENTROPE_TASKS(define) define(run_tangent, TangentTask, TangentCall)
+#include "src/cpu/run_tasks-inl.h"

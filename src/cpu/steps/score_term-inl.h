@@ -1,4 +1,4 @@
-// ScoreTerm and ValueTerm: one product of a tangent, in the arithmetic that its numbers permit.
+// ScoreTerm and ValueTerm: one product of a pass, in the arithmetic that its numbers permit.
 
 #if defined(ISENTROPE_SCORE_TERM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_SCORE_TERM_INL_H_
@@ -7,6 +7,7 @@
 #define ISENTROPE_SCORE_TERM_INL_H_
 #endif
 
+#include <array>
 #include <cstddef>
 
 #include "hwy/highway.h"
@@ -24,17 +25,21 @@ namespace isentrope::HWY_NAMESPACE {
 class ScoreTerm {
  public:
   ScoreTerm(const Pairs& pairs, const ConstTensor& queries, const ConstTensor& keys)
+      : ScoreTerm(pairs, queries, keys, pairs.serves(queries) && pairs.serves(keys)) {}
+  ScoreTerm(const Pairs& pairs, const ConstTensor& queries, const ConstTensor& keys,
+            bool serves_pairs)
       : arithmetic_(pairs),
         is_given_(queries && keys),
-        serves_pairs_(is_given_ && pairs.serves(queries) && pairs.serves(keys)),
+        serves_pairs_(is_given_ && serves_pairs),
         f32_({}, static_cast<std::size_t>(queries.extents[3])),
         pairs_(pairs, static_cast<std::size_t>(queries.extents[3])) {}
 
   // Arrays for the task's Scratch, for `rows` queries.
-  Scratch::Array queries(std::size_t rows) { return f32_.queries(is_given_ ? rows : 0); }
-  Scratch::Array keys() { return f32_.key_copies(is_given_ ? kBlockKeys : 0); }
-  Scratch::Array query_pairs(std::size_t rows) { return pairs_.queries(serves_pairs_ ? rows : 0); }
-  Scratch::Array key_pairs() { return pairs_.key_copies(serves_pairs_ ? kBlockKeys : 0); }
+  std::array<Scratch::Array, 4> arrays(std::size_t rows) {
+    return {f32_.queries(is_given_ ? rows : 0), f32_.key_copies(is_given_ ? kBlockKeys : 0),
+            pairs_.queries(serves_pairs_ ? rows : 0),
+            pairs_.key_copies(serves_pairs_ ? kBlockKeys : 0)};
+  }
 
   explicit operator bool() const { return is_given_; }
   [[nodiscard]] bool uses_pairs() const { return serves_pairs_; }
@@ -48,7 +53,10 @@ class ScoreTerm {
     f32_packed_ = false;
     if (pairs_fit_) pairs_.pack_queries(queries, factors);
   }
-  // Takes the keys of a block. A number that pairs do not hold sends only its own block to f32.
+  // Whether the queries of the item are packed: at once for pairs, for f32 before the first block.
+  [[nodiscard]] bool has_packed() const { return pairs_fit_ || f32_packed_; }
+  // Takes the keys of a block. A number that pairs do not hold sends only its own block to f32, so
+  // results do not depend on other blocks.
   void place(const Operand& keys) noexcept {
     if (!is_given_) return;
     in_use_ = &pairs_;
@@ -74,7 +82,8 @@ class ScoreTerm {
   QkTile* in_use_ = nullptr;
 };
 
-// Sums of weights times values.
+// Sums of weights times values. Their arithmetic is chosen once, because non-finite values are
+// added afterwards.
 class ValueTerm {
  public:
   ValueTerm(const Pairs& pairs, const ConstTensor& values, bool is_needed)
@@ -83,8 +92,10 @@ class ValueTerm {
         f32_(static_cast<std::size_t>(values.extents[3])),
         pairs_(pairs, static_cast<std::size_t>(values.extents[3])) {}
 
-  Scratch::Array values() { return f32_.value_copies(is_given_ && !uses_pairs_ ? kBlockKeys : 0); }
-  Scratch::Array value_pairs() { return pairs_.value_copies(uses_pairs_ ? kBlockKeys : 0); }
+  std::array<Scratch::Array, 2> arrays() {
+    return {f32_.value_copies(is_given_ && !uses_pairs_ ? kBlockKeys : 0),
+            pairs_.value_copies(uses_pairs_ ? kBlockKeys : 0)};
+  }
 
   explicit operator bool() const { return is_given_; }
   [[nodiscard]] bool uses_pairs() const { return uses_pairs_; }
