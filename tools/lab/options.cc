@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "isentrope/error.h"
@@ -15,6 +14,7 @@
 namespace isentrope::lab {
 namespace {
 
+using command::number_below;
 using command::positive_number;
 using command::whole_number;
 
@@ -24,19 +24,6 @@ constexpr std::int64_t kMostLayers = 1000, kMostWidth = 100'000, kMostHeads = 10
 constexpr std::int64_t kMostWindows = 1'000'000, kLongest = 10'000'000, kMostPieces = 1'000'000;
 constexpr std::int64_t kFewestPieces = 260;  // 256 bytes, SentencePiece's three marks, and one more
 constexpr std::int64_t kMostSeeds = 1000, kMostThreads = 1024;
-
-// Accepts a number from 0 to below `limit`.
-CLI::Validator below(double limit) {
-  return {[limit](const std::string& text) {
-            double value = -1;
-            const auto [end, error] =
-                std::from_chars(text.data(), text.data() + text.size(), value);
-            const bool is_number = error == std::errc{} && end == text.data() + text.size();
-            if (is_number && value >= 0 && value < limit) return std::string();
-            return fmt::format("a number from 0 to below {} is needed; got \"{}\"", limit, text);
-          },
-          ""};
-}
 
 // Sets the size of the original experiment, RoFormer-small. It needs a larger corpus, and a day.
 void use_seed_preset(ExperimentOptions& options) {
@@ -103,7 +90,7 @@ void add_model_options(const Adder& add, ModelConfig& model, Typed& typed) {
   add.one_of("--embedding-norm", typed.embedding_norm, {"yes", "no"},
              "Whether there is a norm after the embedding (yes for roformer, no for modern)");
   add.app.add_option("--dropout", model.dropout, "Dropout after the embedding and each block")
-      ->check(below(1))
+      ->check(number_below(1))
       ->capture_default_str();
   add.count("--layers", model.layers, kMostLayers, "Layers of the model");
   add.count("--width", model.width, kMostWidth, "Width of the model");
@@ -130,7 +117,7 @@ void add_text_options(const Adder& add, ExperimentOptions& o, Typed& typed) {
   app.add_option(
          "--test-share", o.test_share,
          "Share of the text, at its end, for the test; the twentieth before it is for validation")
-      ->check(below(1 - kValidationShare))
+      ->check(number_below(1 - kValidationShare))
       ->capture_default_str();
   add.one_of("--part", typed.part, {"validation", "test"},
              "Part of the text to evaluate on; choose on validation, test once");
