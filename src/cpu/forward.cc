@@ -59,7 +59,7 @@ class ForwardTask {
  public:
   explicit ForwardTask(const ForwardCall& call)
       : call_(call),
-        sizes_(call),
+        sizes_(call, call.input.k.type),
         softmax_(softmax_for(weight_sums_of(call.output.statistics))),
         queries_(call, static_cast<bool>(call.output.statistics.distance), &call.masks),
         keys_(call.input.k, call.input.k_scale),
@@ -89,21 +89,6 @@ class ForwardTask {
   }
 
  private:
-  // Query heads of one key head share its keys, so a block holds the rows of all of them.
-  struct Sizes {
-    explicit Sizes(const ForwardCall& call)
-        : value_dim(static_cast<std::size_t>(call.input.v.extents[3])),
-          value_columns(round_up(value_dim, panel_width())),
-          rows(round_up(static_cast<std::size_t>(call.input.q.extents[1] / call.plan.kv_heads *
-                                                 call.plan.block_rows),
-                        kStateRows)),
-          pairs(call.input.k.type),
-          key_step(pairs.serves(call.input.v) ? pairs.key_step() : 4) {}
-    std::size_t value_dim, value_columns;
-    std::size_t rows;  // of the longest query block, in whole tiles
-    Pairs pairs;
-    std::size_t key_step;  // of row tiles
-  };
   struct Item {
     std::int64_t index = 0;
     bool more = false;
@@ -188,7 +173,7 @@ class ForwardTask {
   }
 
   const ForwardCall& call_;
-  const Sizes sizes_;
+  const BlockSizes sizes_;
   const Softmax softmax_;
   QueryBlock queries_;
   Operand keys_, values_;

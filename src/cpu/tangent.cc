@@ -49,7 +49,7 @@ class TangentTask {
  public:
   explicit TangentTask(const TangentCall& call)
       : call_(call),
-        sizes_(call),
+        sizes_(call, DType::bf16),  // bf16 only: P Z' may overflow f16
         tangent_tile_(tangent_tile_for(call.result.statistics)),
         rows_(call, static_cast<bool>(call.result.statistics.distance)),
         operands_(call),
@@ -230,7 +230,7 @@ class TangentTask {
   }
 
   const TangentCall& call_;
-  const TangentSizes sizes_;
+  const BlockSizes sizes_;
   const TangentTile tangent_tile_;
   QueryBlock rows_;
   TangentOperands operands_;

@@ -12,14 +12,33 @@
 
 #include "hwy/highway.h"
 #include "src/cpu/block_sizes.h"
+#include "src/cpu/kernels.h"
 #include "src/cpu/product/f32_arithmetic-inl.h"
 #include "src/cpu/product/pairs_arithmetic-inl.h"
 #include "src/cpu/scratch.h"
 #include "src/cpu/steps/pv_tile-inl.h"
 #include "src/cpu/steps/qk_tile-inl.h"
+#include "src/cpu/steps/row_tile_state-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
+
+// Lengths of the blocks of a call, in whole panels and tiles of this target. Query heads of one key
+// head share its keys, so a block holds the rows of all of them.
+struct BlockSizes {
+  BlockSizes(const Call& call, DType type)
+      : value_dim(static_cast<std::size_t>(call.input.v.extents[3])),
+        value_columns(round_up(value_dim, panel_width())),
+        rows(round_up(static_cast<std::size_t>(call.input.q.extents[1] / call.plan.kv_heads *
+                                               call.plan.block_rows),
+                      kStateRows)),
+        pairs(type),
+        key_step(pairs.serves(call.input.v) ? pairs.key_step() : 4) {}
+  std::size_t value_dim, value_columns;
+  std::size_t rows;  // of the longest query block, in whole tiles
+  Pairs pairs;
+  std::size_t key_step;  // of row tiles
+};
 
 // Scores of the queries of an item with the keys of a block. A term without queries or keys is 0.
 class ScoreTerm {

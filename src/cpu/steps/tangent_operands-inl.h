@@ -19,21 +19,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 
-// Lengths of the call's shape, in whole panels and tiles of this target.
-struct TangentSizes {
-  explicit TangentSizes(const TangentCall& call)
-      : value_dim(static_cast<std::size_t>(call.input.v.extents[3])),
-        value_columns(round_up(value_dim, panel_width())),
-        rows(round_up(static_cast<std::size_t>(call.input.q.extents[1] / call.plan.kv_heads *
-                                               call.plan.block_rows),
-                      kStateRows)),
-        pairs(DType::bf16),
-        key_step(pairs.serves(call.input.v) ? pairs.key_step() : 4) {}
-  std::size_t value_dim, value_columns;
-  std::size_t rows;      // of the longest query block, in whole tiles
-  Pairs pairs;           // bf16 only: P Z' may overflow f16
-  std::size_t key_step;  // of row tiles
-};
 // The rows of all tensors but the queries. Tensors without data are never listed.
 struct TangentOperands {
   explicit TangentOperands(const TangentCall& call)
@@ -56,7 +41,7 @@ struct TangentFactors {
 };
 // Products of a tile: the scores, the two of their tangents, and the two of the output's.
 struct TangentTerms {
-  TangentTerms(const TangentCall& call, const TangentSizes& sizes)
+  TangentTerms(const TangentCall& call, const BlockSizes& sizes)
       : logits(sizes.pairs, call.input.q, call.input.k),
         of_queries(sizes.pairs, call.query_tangents.tensor(), call.input.k),
         of_keys(sizes.pairs, call.input.q, call.tangent.tangents.k),
