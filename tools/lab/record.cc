@@ -1,4 +1,4 @@
-#include "tools/lab/record.h"
+// Records of trained models, read from disk.
 
 #include <fmt/format.h>
 
