@@ -24,28 +24,20 @@ from isentrope.statistics import StatisticNames, Statistics, statistic_names, un
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_No = Literal[False]
 _Wanted = Literal[True] | Sequence[str]
-_WithStatistics = tuple[Tensor, Statistics]
+_Pair = tuple[Tensor, Statistics]
 
 
 @overload
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, *,
-    return_stats: Literal[False] = False, **options: Unpack[Options],
-) -> Tensor: ...  # fmt: skip
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_stats: _No = False, **options: Unpack[Options]) -> Tensor: ...
 
 
 @overload
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, *,
-    return_stats: _Wanted, **options: Unpack[Options],
-) -> _WithStatistics: ...  # fmt: skip
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_stats: _Wanted, **options: Unpack[Options]) -> _Pair: ...
 
 
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, *,
-    return_stats: StatisticNames = False, **options: Any,
-) -> Any:  # fmt: skip
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_stats: StatisticNames = False, **options: Any) -> Any:
     """Computes attention whose softmax scale may depend on the number of keys that each row sees.
 
         z = soft_cap tanh(lambda q.k / soft_cap) + bias       p = softmax(z, sinks)       output = p v
@@ -107,22 +99,19 @@ def attention(
 
 @overload
 def attention_rows(
-    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
-    return_stats: Literal[False] = False, **options: Unpack[RowOptions],
-) -> Tensor: ...  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *, return_stats: _No = False, **options: Unpack[RowOptions]
+) -> Tensor: ...
 
 
 @overload
 def attention_rows(
-    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
-    return_stats: _Wanted, **options: Unpack[RowOptions],
-) -> _WithStatistics: ...  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *, return_stats: _Wanted, **options: Unpack[RowOptions]
+) -> _Pair: ...  # fmt: skip
 
 
 def attention_rows(
-    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
-    return_stats: StatisticNames = False, **options: Any,
-) -> Any:  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *, return_stats: StatisticNames = False, **options: Any
+) -> Any:
     """Computes `attention` with a given softmax scale for each row, differentiable with respect to it.
 
     lambda_: float32, broadcastable to [batch, heads, queries]. Everything else, errors included, is as in `attention`.
@@ -143,7 +132,7 @@ def varlen_attention(
     q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor | None = None, max_q: int | None = None,
     max_k: int | None = None, *, block_table: Tensor | None = None, seqused_k: Tensor | None = None,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
-    return_stats: Literal[False] = False, **options: Unpack[PackedOptions],
+    return_stats: _No = False, **options: Unpack[PackedOptions],
 ) -> Tensor: ...  # fmt: skip
 
 
@@ -153,7 +142,7 @@ def varlen_attention(
     max_k: int | None = None, *, block_table: Tensor | None = None, seqused_k: Tensor | None = None,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: _Wanted, **options: Unpack[PackedOptions],
-) -> _WithStatistics: ...  # fmt: skip
+) -> _Pair: ...  # fmt: skip
 
 
 def varlen_attention(
@@ -221,7 +210,7 @@ def _over_packed_queries(cache: Cache, cu_seq_k: Any, return_stats: StatisticNam
 def decode(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor | None = None, seqused_k: Tensor | None = None, *,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
-    return_stats: Literal[False] = False, **options: Unpack[SequenceOptions],
+    return_stats: _No = False, **options: Unpack[SequenceOptions],
 ) -> Tensor: ...  # fmt: skip
 
 
@@ -230,7 +219,7 @@ def decode(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor | None = None, seqused_k: Tensor | None = None, *,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: _Wanted, **options: Unpack[SequenceOptions],
-) -> _WithStatistics: ...  # fmt: skip
+) -> _Pair: ...  # fmt: skip
 
 
 @overload

@@ -8,9 +8,8 @@ from typing import Any
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from isentrope._core.axes import TENSOR_AXES
 from isentrope._core.call import TENSORS, Call
-from isentrope._core.library import CHECKED, OPS, SUPPORT
+from isentrope._core.library import CHECKED, OPS, SUPPORT, TENSOR_AXES
 
 KEEP = Replicate()
 Places = dict[str, Any]

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import CVmapInterpreterPtr, _add_batch_dim, _unwrap_batched, peek_interpreter_stack
 
-from isentrope._core.axes import TENSOR_AXES
-from isentrope._core.library import CHECKED, OPS
+from isentrope._core.library import CHECKED, OPS, TENSOR_AXES
 
 # Dimensions of the arguments and results of operators that are no calls.
 _AXES = TENSOR_AXES | dict.fromkeys(("rows", "codes", "scales"), ["batch"]) | {"": ["batch", "heads"]}

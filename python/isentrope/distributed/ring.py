@@ -36,6 +36,11 @@ class Block(NamedTuple):
     k: Tensor
     v: Tensor
 
+    def part(self, keys: Range) -> Block:
+        """Returns a view of a range within the block."""
+        rows = slice(keys[0] - self.keys[0], keys[1] - self.keys[0])
+        return Block(keys, self.k[:, :, rows], self.v[:, :, rows])
+
 
 class KeyExchange:
     """One pass of keys and values over the ranks of a call."""
@@ -124,20 +129,16 @@ def joined_blocks(blocks: list[Block]) -> list[Block]:
 
 def parts_of(blocks: list[Block], ranges: list[Range]) -> list[Block]:
     """Returns the parts of the blocks in these ranges, each of which lies in one block."""
-    pieces = []
-    for begin, end in ranges:
-        block = next(b for b in blocks if b.keys[0] <= begin and end <= b.keys[1])
-        block_keys = slice(begin - block.keys[0], end - block.keys[0])
-        pieces.append(Block((begin, end), block.k[:, :, block_keys], block.v[:, :, block_keys]))
-    return pieces
+    return [next(b for b in blocks if b.keys[0] <= begin and end <= b.keys[1]).part((begin, end)) for begin, end in ranges]
 
 
-def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, Tensor, Tensor]]:
+def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, slice, Block]]:
+    """Yields the segments that need a block, with this rank's rows and the part of the block."""
     for piece, key_ranges in zip(exchange.own_pieces, exchange.seen[exchange.rank]):
         seen = overlap(block.keys, spanned(piece, key_ranges))
         for segment in segments(exchange.documents, exchange.length, piece, seen) if seen[0] < seen[1] else ():
-            block_keys = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
-            yield segment, block.k[:, :, block_keys], block.v[:, :, block_keys]
+            (local_rows,) = local_slices(exchange.own_pieces, [segment.queries])
+            yield segment, local_rows, block.part(segment.keys)
 
 
 def documents_of(masks: Masks, length: int) -> tuple[int, ...] | None:
@@ -151,8 +152,6 @@ def documents_of(masks: Masks, length: int) -> tuple[int, ...] | None:
 
 
 _NO_ROWS = Segment((0, 0), (0, 0), 0, 0)
-
-
 _LISTS = [name for name in Masks._fields if AXES[name]]
 _INPUTS = "".join(f", Tensor? {name}" for name in ("sinks", *_LISTS))
 _SCHEMA = f"Tensor q, Tensor k, Tensor v{_INPUTS}, str configuration, str group"
@@ -180,9 +179,8 @@ def ring_attention(
     rows = Rows(q, v.shape[3], wanted)
     for blocks in exchange.blocks():
         for block in blocks:
-            for segment, keys, values in calls(exchange, block):
-                (local_rows,) = local_slices(exchange.own_pieces, [segment.queries])
-                call = call_of_segment(c, masks, segment, q[:, :, local_rows], keys, values)
+            for segment, local_rows, part in calls(exchange, block):
+                call = call_of_segment(c, masks, segment, q[:, :, local_rows], part.k, part.v)
                 rows.add(local_rows, segment.keys[0], CHECKED.attention(*call, wanted))
     return rows.results(sinks)
 
@@ -211,15 +209,13 @@ def ring_attention_backward(
     def gradients_of(block: Block) -> Block:
         """Returns the gradients of a block's keys from this rank's rows, and adds those of the rows to their total."""
         gradients = Block(block.keys, *(torch.zeros_like(x, dtype=torch.float32) for x in block[1:]))
-        for segment, keys, values in calls(exchange, block):
-            (local_rows,) = local_slices(exchange.own_pieces, [segment.queries])
-            call = call_of_segment(c, masks, segment, q[:, :, local_rows], keys, values, sinks)
+        for segment, local_rows, part in calls(exchange, block):
+            call = call_of_segment(c, masks, segment, q[:, :, local_rows], part.k, part.v, sinks)
             of_rows = upstream.of_rows(local_rows, segment.keys[0])
             dq, dk, dv, *_ = CHECKED.attention_backward(*call, *of_rows, False, False, False, True)
             totals[0][:, :, local_rows] += dq
-            block_keys = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
-            gradients.k[:, :, block_keys] += dk
-            gradients.v[:, :, block_keys] += dv
+            for total, gradient in zip(gradients.part(segment.keys)[1:], (dk, dv)):
+                total += gradient
         return gradients
 
     def add(blocks: list[Block]) -> None:

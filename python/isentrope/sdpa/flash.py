@@ -19,8 +19,11 @@ from isentrope.sdpa.flash_operators import FlashOperators
 _rule = "standard"
 
 
-def set_rule(rule: str | ScaleRule) -> None:
-    """Sets the rule of the next activation. Raises ValueError for an invalid rule."""
+def set_flash_rule(rule: str | ScaleRule = "standard") -> None:
+    """Sets the rule of the next `activate_flash_attention_impl("ISENTROPE")`, which has no argument for it.
+
+    Raises ValueError for an invalid rule.
+    """
     global _rule
     _rule = CHECKED.rule_text(rule_text(rule, None))
 
