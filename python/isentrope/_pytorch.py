@@ -8,27 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
-    "AttentionState",
-    "Monitor",
-    "QKClip",
-    "SSMax",
-    "ScaleRule",
-    "Statistics",
-    "attention",
-    "attention_rows",
-    "calibrate",
-    "decode",
-    "inspect",
-    "merge",
-    "quantize",
-    "received",
-    "row_lengths",
-    "scaled_dot_product_attention",
-    "sdpa",
-    "varlen_attention",
-    "weights_at",
-    "write_cache",
-]
+    "AttentionState", "Monitor", "QKClip", "SSMax", "ScaleRule", "Statistics", "attention", "attention_rows", "calibrate", "decode",
+    "inspect", "merge", "quantize", "received", "row_lengths", "scaled_dot_product_attention", "sdpa", "varlen_attention",
+    "weights_at", "write_cache",
+]  # fmt: skip
 
 try:
     with warnings.catch_warnings():

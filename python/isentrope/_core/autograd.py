@@ -21,16 +21,8 @@ from torch.autograd import forward_ad
 from isentrope._core import functorch
 from isentrope._core.call import TENSORS, Call
 from isentrope._core.derivatives import (
-    DIFFERENTIABLE_AT,
-    Backward,
-    OperatorFunction,
-    SecondOrder,
-    SecondTangent,
-    Tangent,
-    backward_operator,
-    tangents_of,
-    transformed,
-)
+    DIFFERENTIABLE_AT, Backward, OperatorFunction, SecondOrder, SecondTangent, Tangent, backward_operator, tangents_of, transformed,
+)  # fmt: skip
 from isentrope._core.library import BITS, LSE, OPS, SUPPORT, below_autograd
 from isentrope.statistics import with_needs
 

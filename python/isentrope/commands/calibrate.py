@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +140,4 @@ def _calibrate(options: argparse.Namespace) -> None:
     outputs.write(result, _as_text(result))
 
 
-main = command("calibrate", _parser, _calibrate)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = command("calibrate", _parser, _calibrate, __name__)

@@ -149,4 +149,4 @@ def _body(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-main = command("doctor", _parser, _body)
+main = command("doctor", _parser, _body, __name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +101,4 @@ def _inspect(options: argparse.Namespace) -> None:
     outputs.write(result.to_dict() | names, readable)
 
 
-main = command("inspect", _parser, _inspect)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = command("inspect", _parser, _inspect, __name__)

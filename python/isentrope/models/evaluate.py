@@ -67,9 +67,7 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         low, high = self.interval
-        numbers = {
-            "mean": self.mean, "difference": self.difference, "se": self.se, "se_passages": self.se_passages, "low": low, "high": high
-        }  # fmt: skip
+        numbers = {name: getattr(self, name) for name in ("mean", "difference", "se", "se_passages")} | {"low": low, "high": high}
         where = {"method": self.method, "from": self.first, "to": self.last, "passages": self.passages}
         return where | {name: None if math.isnan(value) else value for name, value in numbers.items()}
 
@@ -135,15 +133,9 @@ def blocks_of(losses: Tensor) -> list[float]:
 
 
 def evaluate(
-    model: nn.Module,
-    passages: Sequence[Tensor],
-    methods: Sequence[Method],
-    *,
-    lengths: Sequence[int],
-    chunk: int = 1024,
-    results: Results | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> list[Difference]:
+    model: nn.Module, passages: Sequence[Tensor], methods: Sequence[Method], *, lengths: Sequence[int], chunk: int = 1024,
+    results: Results | None = None, progress: Callable[[str, int, int], None] | None = None,
+) -> list[Difference]:  # fmt: skip
     """Measures the loss by position of every method on the same passages, and its difference from the first method's.
 
     model: a causal transformers model; its attention and RoPE are restored at the end, and it then has no rules.

@@ -86,13 +86,9 @@ class Inspection:
 
 
 def inspect(
-    model: nn.Module,
-    texts: Sequence[str] | Sequence[Tensor],
-    *,
-    tokenizer: Any = None,
-    max_length: int = 4096,
+    model: nn.Module, texts: Sequence[str] | Sequence[Tensor], *, tokenizer: Any = None, max_length: int = 4096,
     progress: Callable[[int, int], None] | None = None,
-) -> Inspection:
+) -> Inspection:  # fmt: skip
     """Runs texts through a transformers model, one at a time, and measures how focused each head is at each n.
 
     model: any model whose attention can be replaced; its own attention is restored at the end.
