@@ -16,13 +16,9 @@ from isentrope._core.libraries import name_in_python, path_of
 torch.ops.load_library(str(path_of("isentrope_operators")))
 OPS = torch.ops.isentrope
 
-# Beginning of the library's refusals: [attention] k must ...; got ... Failures of torch itself begin with [isentrope].
+# Beginning of the library's refusals, RuntimeErrors from torch 2.15 on: [attention] k must ...; got ... Failures of torch
+# itself begin with [isentrope].
 _REFUSAL = re.compile(r"\[(?!isentrope\])\w+\] ")
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Returns whether the error is the library's refusal. From torch 2.15 on it arrives as RuntimeError."""
-    return type(error) is RuntimeError and _REFUSAL.match(str(error)) is not None
 
 
 def refuse_arguments(arguments: Iterable[tuple[str, Any]]) -> None:
@@ -54,7 +50,7 @@ def checked(operator: Any, context: Any = nullcontext, names: Iterable[str] = ()
             with context():
                 return operator(*args)
         except (OverflowError, RuntimeError) as error:
-            if not _is_refusal(error):
+            if type(error) is not RuntimeError or not _REFUSAL.match(str(error)):
                 refuse_arguments(zip(names or ("q", "k", "v", *DEFAULTS), args))
                 raise
             raise ValueError(str(error)) from None

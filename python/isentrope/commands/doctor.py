@@ -110,11 +110,6 @@ def _program_output(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def _products_of_bf16() -> str:
-    """Returns the instructions for bf16 products, and why better ones are not used."""
-    return _program_output("bench", "dt=bf16 shape=1x1x4x4x32", "--repetitions", "1")[0]["bf16_products"]
-
-
 def _check(seconds: int) -> dict[str, Any]:
     """Checks random problems on every instruction set, a hundred at a time, for the given seconds."""
     targets: dict[str, float] = {}
@@ -137,7 +132,8 @@ def _body(options: argparse.Namespace) -> int:
     check = _check(options.seconds)
     first, *others = check["targets"]
     put(f"cpu         isentrope's kernels for {first}, the best here{'; also ' + ', '.join(others) if others else ''}")
-    put(f"bf16        products by {_products_of_bf16()}")
+    (timed,) = _program_output("bench", "dt=bf16 shape=1x1x4x4x32", "--repetitions", "1")
+    put(f"bf16        products by {timed['bf16_products']}")  # the instructions, and why better ones are not used
     for device, what in _devices().items():
         put(f"{device:<11} {what}")
     put(f"llama.cpp   {_ggml_backend()}")

@@ -140,8 +140,9 @@ def set_rule(
     check_bool("set_rule", "force", force)
     chosen = assign_rule(model, rule, layers, force)
     if rule is not None and not force and not model_rule(model).known:
+        family = getattr(config_of(model).get_text_config(), "model_type", None)
         warnings.warn(
-            f"[set_rule] the model's family should be one whose scale is known; got {_family(model)!r}. "
+            f"[set_rule] the model's family should be one whose scale is known; got {family!r}. "
             f"{rule.text} multiplies the scale in the model's code. Pass force=True if that scale does not depend on the length",
             stacklevel=2,
         )
@@ -152,10 +153,6 @@ def set_rule(
             "length=visible counts what each row sees",
             stacklevel=2,
         )
-
-
-def _family(model: nn.Module) -> str | None:
-    return getattr(config_of(model).get_text_config(), "model_type", None)
 
 
 def _counts_total(rule: ScaleRule) -> bool:
