@@ -182,8 +182,12 @@ def varlen_attention(
     options = without_sdpa_names(q, k, check_names("varlen_attention", options))
     q = q.transpose(0, 1).unsqueeze(0)
     if paged:
+        if cu_seq_k is not None:
+            raise ValueError(f"[varlen_attention] cu_seq_k must be None with block_table; got {kind(cu_seq_k)}")
+        if is_integer(prefix := options.get("prefix_keys")) and isinstance(block_table, Tensor):
+            options["prefix_keys"] = block_table.new_full(block_table.shape[:1], prefix, dtype=torch.int64)
         cache = Cache(q, k, v, block_table, seqused_k, k_scale, v_scale, cu_seq_q)
-        result = _over_packed_queries(cache, cu_seq_k, return_stats, options)
+        result = _over_cache("varlen_attention", cache, return_stats, options)
     else:
         for name, given in (("seqused_k", seqused_k), ("k_scale", k_scale), ("v_scale", v_scale)):
             if given is not None:
@@ -195,15 +199,6 @@ def varlen_attention(
     if return_stats is False:
         return output
     return output, Statistics(*(x if x is None else x.squeeze(0) for x in result[1]))  # type: ignore[arg-type]
-
-
-def _over_packed_queries(cache: Cache, cu_seq_k: Any, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
-    if cu_seq_k is not None:
-        raise ValueError(f"[varlen_attention] cu_seq_k must be None with block_table; got {kind(cu_seq_k)}")
-    prefix: Any = options.get("prefix_keys")
-    if is_integer(prefix) and isinstance(cache.block_table, Tensor):
-        options["prefix_keys"] = cache.block_table.new_full(cache.block_table.shape[:1], prefix, dtype=torch.int64)
-    return _over_cache("varlen_attention", cache, return_stats, options)
 
 
 @overload

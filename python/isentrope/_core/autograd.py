@@ -45,11 +45,7 @@ def _save(ctx: Any, args: tuple, output: tuple[Tensor, ...]) -> None:
 
 
 def _needed_statistics(wanted: int, statistics: Tensor, gradients: tuple[Tensor | None, ...]) -> tuple[int, Tensor, Tensor | None]:
-    """Reduces bits, saved statistics and upstream gradients to those that the backward pass needs. A backward kernel
-    that expects the gradient of a statistic would compute with it even if it is 0.
-
-    gradients: one for each slice of `statistics`; None if nothing depends on it.
-    """
+    """Reduces bits, saved statistics and their gradients to those that the backward pass needs, since it computes with zeros too."""
     names = [name for name, bit in BITS.items() if wanted & bit & ~SUPPORT]
     upstream = {name: gradient for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
     needed = with_needs(sum(BITS[name] for name in upstream))
@@ -65,9 +61,7 @@ def _needed_statistics(wanted: int, statistics: Tensor, gradients: tuple[Tensor 
 
 
 def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Any, wants: Any) -> tuple:
-    """Returns the gradients of q, k, v, and on request of bias, lambda and sinks.
-
-    d_statistics: of the tensor of all statistics, or of each of them."""
+    """Returns the gradients of q, k, v, and on request of bias, lambda and sinks. d_statistics: in one tensor, or of each."""
     *tensors, output, statistics = ctx.saved_tensors
     wanted = _with_lse(ctx, "backward")
     if type(d_statistics) is tuple:

@@ -79,6 +79,10 @@ def _floats(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     return on_device_of(q, name, tensor).to(torch.float64 if q.dtype is torch.float64 else torch.float32)
 
 
+def _bias(name: str, bias: Any, q: Tensor, k: Tensor) -> Tensor:
+    return _expanded(name, _floats(name, bias, q, k), _weights_shape(q, k))
+
+
 def per_row(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     return _expanded(name, _floats(name, tensor, q, k), tuple(q.shape[:3]))
 
@@ -115,6 +119,6 @@ _BY_DEFAULT = {type(None): integers, int: _integer, float: lambda name, value, *
 CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
 CHECKS |= dict.fromkeys(("compiled_scale", "compiled_soft_cap"), lambda _, value, *__: value)
 CHECKS |= {
-    "lambda_": per_row, "attn_mask": _mask, "bias": lambda name, bias, q, k: _expanded(name, _floats(name, bias, q, k), _weights_shape(q, k)), "sinks": _floats, "prefix_keys": _per_sequence,
+    "lambda_": per_row, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence,
     "dropout_seed": _seed,
 }  # fmt: skip

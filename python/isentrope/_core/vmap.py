@@ -25,10 +25,7 @@ _CACHE = ("k", "v", "k_scale", "v_scale")
 def call_batched(
     operator: Callable[..., Any], names: Sequence[str], results: Iterable[str], count: int, dims: Sequence[Any], args: Sequence[Any]
 ) -> tuple[tuple, tuple]:
-    """Computes `count` samples in one call where the arguments allow it, and returns the results with their mapped axes.
-
-    names, results: names of the arguments and, as far as they are known, of the results. dims: mapped axis of each argument.
-    """
+    """Computes `count` samples, in one call if the arguments allow it. Returns the results, and the mapped axis of each."""
     arguments = dict(zip(names, args, strict=True))
     mapped = [name for name, dim in zip(names, dims) if dim is not None]
     axis = _axis_for(arguments, mapped)

@@ -22,7 +22,7 @@ from torch.distributed import ProcessGroup
 from isentrope._core.library import AXES, CHECKED
 from isentrope._core.masks import Masks
 from isentrope.distributed.agreement import Configuration, parsed
-from isentrope.distributed.exchange import BACKWARD, FORWARD, Pending, resolved, start
+from isentrope.distributed.exchange import BACKWARD, FORWARD, Wait, resolved, start
 from isentrope.distributed.layout import Range, joined, local_slices, overlap, pieces
 from isentrope.distributed.rows import Rows, call_of_segment, empty_results, sink_gradient, upstream_of_blocks
 from isentrope.distributed.visibility import Segment, keys_seen, needed_keys, segments, spanned
@@ -74,19 +74,19 @@ class KeyExchange:
         """Yields the blocks of each step, in the order of the sequence, while the next step's blocks are in flight."""
         under_way = self._start(self.steps[0])
         for step in range(len(self.steps)):
-            blocks, pending = under_way
+            blocks, wait = under_way
             if step + 1 < len(self.steps):
                 under_way = self._start(self.steps[step + 1])
-            pending.wait()
+            wait()
             yield joined_blocks(blocks)
 
-    def _start(self, shifts: list[int]) -> tuple[list[Block], Pending]:
+    def _start(self, shifts: list[int]) -> tuple[list[Block], Wait]:
         outgoing = {to: parts_of(self.own, self.needed(to, self.rank)) for to, _ in self._peers(shifts)}
         incoming = {owner: self.needed(self.rank, owner) for _, owner in self._peers(shifts)}
-        received, pending = self._exchanged(outgoing, incoming)
-        return (self.own if 0 in shifts else []) + received, pending
+        received, wait = self._exchanged(outgoing, incoming)
+        return (self.own if 0 in shifts else []) + received, wait
 
-    def start_return(self, shifts: list[int], gradients: list[Block]) -> tuple[list[Block], Pending]:
+    def start_return(self, shifts: list[int], gradients: list[Block]) -> tuple[list[Block], Wait]:
         """Sends gradients of a step's blocks, in float32, to their owners, and receives those of own keys."""
         outgoing = {owner: parts_of(gradients, self.needed(self.rank, owner)) for _, owner in self._peers(shifts)}
         incoming = {to: self.needed(to, self.rank) for to, _ in self._peers(shifts)}
@@ -94,15 +94,15 @@ class KeyExchange:
 
     def _exchanged(
         self, outgoing: dict[int, list[Block]], incoming: dict[int, list[Range]], dtype: torch.dtype | None = None
-    ) -> tuple[list[Block], Pending]:
+    ) -> tuple[list[Block], Wait]:
         """Starts to send blocks to peers, and to fill blocks of the incoming ranges, which it returns."""
         received = {peer: self._empty(ranges, dtype) for peer, ranges in incoming.items()}
         sends, receives = (
             {peer: [x.contiguous() for block in blocks for x in block[1:]] for peer, blocks in each.items() if blocks}
             for each in (outgoing, received)
         )
-        pending = start(self.group, self.tag, self.phase, sends, receives)
-        return [block for blocks in received.values() for block in blocks], pending
+        wait = start(self.group, self.tag, self.phase, sends, receives)
+        return [block for blocks in received.values() for block in blocks], wait
 
     def _peers(self, shifts: list[int]) -> list[tuple[int, int]]:
         """Returns the ranks to send to and to receive from at each shift with messages."""
@@ -225,16 +225,16 @@ def ring_attention_backward(
             totals[2][:, :, local_keys] += block.v
 
     returned: list[Block] = []
-    under_way = start(exchange.group, exchange.tag, exchange.phase, {}, {})
+    wait = start(exchange.group, exchange.tag, exchange.phase, {}, {})
     for step, blocks in enumerate(exchange.blocks()):
         gradients = [gradients_of(block) for block in blocks]
         if 0 in exchange.steps[step]:
             add(parts_of(gradients, exchange.own_pieces))
-        under_way.wait()
+        wait()
         add(returned)
-        returned, under_way = exchange.start_return(exchange.steps[step], gradients)
+        returned, wait = exchange.start_return(exchange.steps[step], gradients)
         del blocks, gradients  # freed now, because the next block may wait long
-    under_way.wait()
+    wait()
     add(returned)
     return (*(total.to(q.dtype) for total in totals), sink_gradient(sinks, output, statistics, d_output))  # type: ignore[return-value]
 

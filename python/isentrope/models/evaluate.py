@@ -113,8 +113,7 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) 
 
 
 def _cross_entropy_within(logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns the cross-entropy of each row, overwriting the logits. Allocating a result of their size each time takes
-    a sixth of the time of a model with 262,144 words."""
+    """Returns the cross-entropy of each row, overwriting the logits: a copy takes a sixth of the time with 262,144 words."""
     wanted = logits.gather(1, targets[:, None]).squeeze(1)
     largest = logits.amax(1, keepdim=True)
     return logits.sub_(largest).exp_().sum(1).log_().add_(largest.squeeze(1)).sub_(wanted)

@@ -179,8 +179,7 @@ def _binned(records: Iterable[hf.Record], layers: dict[int, int], edges: list[in
 
 
 def _received(records: Iterable[hf.Record], layers: dict[int, int]) -> dict[str, Tensor]:
-    """Returns the first key's share of the weight [layers, heads], and the weight received by position [layers, heads,
-    bins] of one text."""
+    """Returns one text's share of the first key [layers, heads], and weights by position [layers, heads, bins]."""
     sinks, by_position = {}, {}
     for record in records:
         weights, rows = record.received[0].double().cpu(), (record.statistics.support[0] > 0).sum(-1).cpu()

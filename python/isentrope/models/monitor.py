@@ -33,7 +33,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from isentrope._core.call import Call
 from isentrope._core.library import STATISTICS
 from isentrope._core.observers import Listener, listeners, received
-from isentrope._core.values import checked_integer, checked_number
+from isentrope._core.values import check_count, checked_number
 from isentrope.sdpa import observed
 from isentrope.statistics import Statistics
 
@@ -266,8 +266,7 @@ def lightning_callback(every: int = 100, below: float = 0.05, log: Callable[[int
 
 
 def _check(function: str, every: int, below: float) -> None:
-    if checked_integer(function, "every", every) < 1:
-        raise ValueError(f"[{function}] every must be at least 1; got {every}")
+    check_count(function, "every", every, 1)
     checked_number(function, "below", below)
 
 
