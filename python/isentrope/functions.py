@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -15,14 +15,11 @@ from isentrope._core.call import call_of, without_sdpa_names
 from isentrope._core.checks import CHECKS, kind
 from isentrope._core.layouts import is_jagged, jagged_attention
 from isentrope._core.library import CHECKED
-from isentrope._core.options import KNOWN, MaskOptions, Options, PackedOptions, RowOptions, SequenceOptions, check_names
+from isentrope._core.options import KNOWN, MaskOptions, Options, PackedOptions, RowOptions, SequenceOptions, Unpack, check_names
 from isentrope._core.plain import OPTIONS as PLAIN_OPTIONS
 from isentrope._core.plain import attend_plainly
 from isentrope._core.values import is_integer
 from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _No = Literal[False]
 _Wanted = Literal[True] | Sequence[str]

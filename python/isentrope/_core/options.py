@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch import Tensor
 
 from isentrope.rules import Rule
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+else:
+    Unpack = None  # of annotations alone, which nobody evaluates
 
 class SequenceMasks(TypedDict, total=False):
     """Masks of a row of a sequence; `attention` documents them."""

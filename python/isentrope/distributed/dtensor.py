@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from torch import Tensor
@@ -54,10 +56,8 @@ def on_local_tensors(
 
     def placed(x: Tensor, columns: tuple[int, ...]) -> DTensor:
         shape = (*q.shape[:3], *columns)
-        strides = [1]
-        for extent in reversed(shape[1:]):
-            strides.insert(0, strides[0] * extent)
-        return DTensor.from_local(x.contiguous(), mesh, placements, run_check=False, shape=shape, stride=tuple(strides))  # type: ignore[arg-type]
+        strides = tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1]
+        return DTensor.from_local(x.contiguous(), mesh, placements, run_check=False, shape=shape, stride=strides)  # type: ignore[arg-type]
 
     if isinstance(result, Tensor):
         return placed(result, (v.shape[3],))
