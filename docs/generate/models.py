@@ -25,8 +25,8 @@ SCALES = {
 
 def counts(record: dict[str, dict[str, dict]], head: str, key: str, meanings: dict[str, str]) -> list[str]:
     """Returns how many families of each version of transformers have each word, in front of a colon, as their key."""
-    found = {version: Counter(x.get(key, "").partition(":")[0] for x in verdicts.values()) for version, verdicts in record.items()}
-    rows = [[f"{word}: {meaning}", *(str(of[word]) for of in found.values())] for word, meaning in meanings.items()]
+    found = [Counter(x.get(key, "").partition(":")[0] for x in verdicts.values()) for verdicts in record.values()]
+    rows = [[f"{word}: {meaning}", *(str(of[word]) for of in found)] for word, meaning in meanings.items()]
     return table([head, *(f"transformers {version}" for version in record)], rows)
 
 

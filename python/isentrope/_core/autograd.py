@@ -45,7 +45,7 @@ def _save(ctx: Any, args: tuple, output: tuple[Tensor, ...]) -> None:
 
 
 def _needed_statistics(wanted: int, statistics: Tensor, gradients: tuple[Tensor | None, ...]) -> tuple[int, Tensor, Tensor | None]:
-    """Reduces bits, saved statistics and their gradients to those that the backward pass needs, since it computes with zeros too."""
+    """Reduces bits, statistics and gradients to what the backward pass needs, since it computes with zeros too."""
     names = [name for name, bit in BITS.items() if wanted & bit & ~SUPPORT]
     upstream = {name: gradient for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
     needed = with_needs(sum(BITS[name] for name in upstream))

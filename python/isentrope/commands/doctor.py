@@ -128,7 +128,8 @@ def _check(seconds: int) -> dict[str, Any]:
 def _body(options: argparse.Namespace) -> int:
     version = _version_of("isentrope")
     put(f"isentrope {version}" if version else "isentrope, not installed: a build folder")
-    put(f"versions    {_versions()}\nprocessor   {processor_name()}, {os.cpu_count()} processors, {torch.get_num_threads()} threads of torch")
+    put(f"versions    {_versions()}")
+    put(f"processor   {processor_name()}, {os.cpu_count()} processors, {torch.get_num_threads()} threads of torch")
     check = _check(options.seconds)
     first, *others = check["targets"]
     put(f"cpu         isentrope's kernels for {first}, the best here{'; also ' + ', '.join(others) if others else ''}")

@@ -59,7 +59,7 @@ _SUPPORTS_SDPA: dict[type, bool] = {}
 
 
 def _note_support(model: PreTrainedModel) -> None:
-    """Remembers whether the model's class supports sdpa, unless transformers lists one of its configuration, which it mostly wraps."""
+    """Remembers whether a class supports sdpa, unless transformers lists one of its configuration, which it mostly wraps."""
     kind = type(model.config)
     if kind in MODEL_MAPPING:
         return

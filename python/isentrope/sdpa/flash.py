@@ -3,8 +3,8 @@
     torch.nn.attention.activate_flash_attention_impl("ISENTROPE")
     torch.nn.attention.restore_flash_attention_impl()
 
-torch calls its operators after it has chosen among its fused kernels, and differentiates, compiles and exports them as its own. Tensors are
-[batch, rows, heads, dim], or [all rows, heads, dim] of packed documents, whose beginnings are cum_seq_q and cum_seq_k.
+torch calls its operators after it has chosen among its fused kernels, and differentiates, compiles and exports them as its own.
+Tensors are [batch, rows, heads, dim], or [all rows, heads, dim] of packed documents, whose beginnings are cum_seq_q and cum_seq_k.
 """
 
 from __future__ import annotations
