@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 else:
     Unpack = None  # of annotations alone, which nobody evaluates
 
+
 class SequenceMasks(TypedDict, total=False):
     """Masks of a row of a sequence; `attention` documents them."""
 

@@ -75,7 +75,8 @@ def start(group: ProcessGroup, tag: int, phase: str, sends: Messages, receives: 
                 work.wait()
         except RuntimeError as error:
             raise failure(group, peers, phase, error) from error
-        operations.clear()  # which hold the tensors
+        works.clear()
+        operations.clear()  # both hold tensors
 
     try:
         works = dist.batch_isend_irecv(operations) if operations else []
