@@ -19,7 +19,7 @@ from isentrope._core.options import KNOWN, MaskOptions, Options, PackedOptions, 
 from isentrope._core.plain import OPTIONS as PLAIN_OPTIONS
 from isentrope._core.plain import attend_plainly
 from isentrope._core.values import is_integer
-from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
+from isentrope.statistics import StatisticNames, Statistics, converted, statistic_names, unpack, wanted_bits
 
 _No = Literal[False]
 _Wanted = Literal[True] | Sequence[str]
@@ -87,7 +87,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, return_stats: StatisticNames =
     options = without_sdpa_names(q, k, check_names("attention", options))
     if type(q) is not Tensor and is_jagged(q):
         return jagged_attention(q, k, v, return_stats, options)
-    if type(q) is not Tensor and _has_sharded_rows(q) and options.keys() <= KNOWN["distributed.attention"]:
+    placements = () if type(q) is Tensor else getattr(q, "placements", ())  # of a DTensor
+    if any(placement.is_shard(2) for placement in placements) and options.keys() <= KNOWN["distributed.attention"]:
         from isentrope import distributed
 
         return distributed.attention(q, k, v, return_stats=return_stats, **options)
@@ -191,11 +192,7 @@ def varlen_attention(
                 raise ValueError(f"[varlen_attention] {name} must be None without block_table; got {kind(given)}")
         k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (k, v))
         result = attend(call_of(q, k, v, cu_seqlens_q=cu_seq_q, cu_seqlens_k=cu_seq_k, **options), return_stats)
-    output = result if return_stats is False else result[0]
-    output = output.squeeze(0).transpose(0, 1)
-    if return_stats is False:
-        return output
-    return output, Statistics(*(x if x is None else x.squeeze(0) for x in result[1]))  # type: ignore[arg-type]
+    return converted(result, lambda x: x.squeeze(0).transpose(0, 1), lambda x: x.squeeze(0))
 
 
 @overload
@@ -297,8 +294,3 @@ def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:
     Arguments and errors are as in `attention`. A float attn_mask does not change n.
     """
     return CHECKED.row_lengths(*call_of(q, k, k, **check_names("row_lengths", masks)))
-
-
-def _has_sharded_rows(q: Any) -> bool:
-    """Returns whether q is a DTensor with sharded rows, as in `isentrope.distributed`."""
-    return any(placement.is_shard(2) for placement in getattr(q, "placements", ()))

@@ -14,8 +14,7 @@ from isentrope._core.call import Call, call_of, without_sdpa_names
 from isentrope._core.derivatives import transformed
 from isentrope._core.library import CHECKED, LSE
 from isentrope.rules import ScaleRule, rule_text
-from isentrope.sdpa.drop_in import nested_under_rule, under_rule
-from isentrope.sdpa.taken import DTYPES, is_taken, warn_of_own
+from isentrope.sdpa.drop_in import DTYPES, is_taken, nested_under_rule, under_rule, warn_of_own
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 _BACKWARD = f"{_FORWARD}_backward"
