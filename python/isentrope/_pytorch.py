@@ -24,13 +24,12 @@ except ImportError as _error:
         name="torch",
     ) from _error
 
-from torch.library import Library as _Library
-
 import isentrope.sdpa as sdpa
 from isentrope._core import autograd as _autograd  # noqa: F401, registers gradients
 from isentrope._core import fakes as _fakes  # noqa: F401, registers shapes of results
 from isentrope._core import key_statistics as _key_statistics  # noqa: F401, registers theirs
 from isentrope._core.after_import import after_import as _after_import
+from isentrope._core.library import KERNELS as _KERNELS
 from isentrope.functions import attention, attention_rows, decode, row_lengths, varlen_attention
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
@@ -68,13 +67,12 @@ def _in_triton(name: str) -> Callable[..., Any]:
     return run
 
 
-_LIBRARY = _Library("isentrope", "IMPL")  # kept alive, because its registrations end with it
 for _name in (
     "attention", "attention.plain", "attention_backward", "attention_backward.plain", "attention_second_order",
     "attention_tangent", "decode", "received", "received_paged", "row_lengths", "weights_at", "weights_at_paged", "write_cache",
 ):  # fmt: skip
     for _key in ("CUDA", "XPU"):
-        _LIBRARY.impl(_name, _in_triton(_name), _key)
+        _KERNELS.impl(_name, _in_triton(_name), _key)
 
 
 def _shard() -> None:

@@ -23,7 +23,7 @@ from isentrope._core.call import TENSORS, Call
 from isentrope._core.derivatives import (
     DIFFERENTIABLE_AT, Backward, OperatorFunction, SecondOrder, SecondTangent, Tangent, backward_operator, tangents_of, transformed,
 )  # fmt: skip
-from isentrope._core.library import BITS, LSE, OPS, SUPPORT, below_autograd
+from isentrope._core.library import BITS, KERNELS, LSE, OPS, SUPPORT, below_autograd
 from isentrope.statistics import with_needs
 
 _with_gradients = itemgetter(*DIFFERENTIABLE_AT)
@@ -147,9 +147,6 @@ def differentiable(*args: Any) -> tuple[Tensor, Tensor | tuple[Tensor, ...], Ten
     return output, tuple(statistics), support
 
 
-_LIBRARY = torch.library.Library("isentrope", "IMPL")  # kept alive, because its registrations end with it
-
-
 def _register(name: str, function: type[OperatorFunction]) -> None:
     """Registers the dispatcher's kernel that differentiates an operator."""
     of_level = functorch.at_one_level(function)
@@ -163,7 +160,7 @@ def _register(name: str, function: type[OperatorFunction]) -> None:
             return function.of(*args)
         return function.compute(*args)
 
-    _LIBRARY.impl(name, differentiated, "Autograd")
+    KERNELS.impl(name, differentiated, "Autograd")
 
 
 for _name, _function in (

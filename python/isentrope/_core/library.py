@@ -15,6 +15,7 @@ from isentrope._core.libraries import name_in_python, path_of
 
 torch.ops.load_library(str(path_of("isentrope_operators")))
 OPS = torch.ops.isentrope
+KERNELS = torch.library.Library("isentrope", "IMPL")  # kept alive, because the registrations of kernels end with it
 
 # Beginning of the library's refusals, RuntimeErrors from torch 2.15 on: [attention] k must ...; got ... Failures of torch
 # itself begin with [isentrope].

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import CVmapInterpreterPtr, _add_batch_dim, _unwrap_batched, peek_interpreter_stack
 
-from isentrope._core.library import CHECKED, OPS, TENSOR_AXES
+from isentrope._core.library import CHECKED, KERNELS, OPS, TENSOR_AXES
 
 # Dimensions of the arguments and results of operators that are no calls.
 _AXES = TENSOR_AXES | dict.fromkeys(("rows", "codes", "scales"), ["batch"]) | {"": ["batch", "heads"]}
@@ -90,7 +90,6 @@ def names_of(operator: Any) -> tuple[list[str], list[str]]:
     return [argument.name for argument in schema.arguments], [result.name or "" for result in schema.returns]
 
 
-_LIBRARY = torch.library.Library("isentrope", "IMPL")  # kept alive, because its registrations end with it
 _BATCHED = torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchBatched)
 
 
@@ -112,7 +111,7 @@ def _register(name: str) -> None:
             return _add_batch_dim(found, places, level)
         return tuple(x if place is None else _add_batch_dim(x, place, level) for x, place in zip(found, places))
 
-    _LIBRARY.impl(name, batched, "FuncTorchBatched")
+    KERNELS.impl(name, batched, "FuncTorchBatched")
 
 
 for _name in (

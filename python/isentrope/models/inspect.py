@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from isentrope import hf
 from isentrope._core.values import check_count, shown
 from isentrope.models.arguments import check_progress, check_tokens, check_words, checked_list
-from isentrope.models.heads import for_json
+from isentrope.models.heads import for_json, padded
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
 
@@ -188,13 +188,7 @@ def _received(records: Iterable[hf.Record], layers: dict[int, int]) -> dict[str,
         total = torch.zeros(len(weights), len(count), dtype=torch.float64).index_add_(1, bins, weights)
         layer = layers[id(record.module)]
         sinks[layer], by_position[layer] = weights[:, 0] / rows, total / count
-    return {"sink": torch.stack([sinks[i] for i in sorted(sinks)]), "received": _padded([by_position[i] for i in sorted(by_position)])}
-
-
-def _padded(tensors: list[Tensor]) -> Tensor:
-    """Stacks tensors whose last dimensions differ, with NaN past their ends."""
-    most = max(x.shape[-1] for x in tensors)
-    return torch.stack([nn.functional.pad(x, (0, most - x.shape[-1]), value=torch.nan) for x in tensors])
+    return {"sink": torch.stack([sinks[i] for i in sorted(sinks)]), "received": padded([by_position[i] for i in sorted(by_position)])}
 
 
 def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_text: list[dict]) -> Inspection:
@@ -209,7 +203,7 @@ def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_tex
         squares = (values - mean[name]).square().nansum(0)
         spread[name] = torch.where(count > 1, (squares / (count - 1)).sqrt(), torch.nan)
     n = [n[i] for i in filled]
-    received = _padded([x["received"] for x in by_text]).nanmean(0)
+    received = padded([x["received"] for x in by_text]).nanmean(0)
     return Inspection(
         model=getattr(model.config, "_name_or_path", "") or type(model).__name__,
         rule=hf.model_rule(model),

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from isentrope._core.call import Call
 from isentrope._core.library import STATISTICS
 from isentrope._core.observers import Listener, listeners, received
 from isentrope._core.values import check_count, checked_number
+from isentrope.models.heads import padded
 from isentrope.sdpa import observed
 from isentrope.statistics import Statistics
 
@@ -168,10 +168,8 @@ def _names_in(running: list[str], model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def _reading(by_layer: dict[str, Statistics]) -> Reading:
-    layers = [_of_heads(statistics) for statistics in by_layer.values()]
-    most = max(layer.shape[1] for layer in layers)
-    padded = [functional.pad(layer, (0, most - layer.shape[1]), value=torch.nan) for layer in layers]
-    return Reading(*torch.stack(padded, 1), names=tuple(by_layer))
+    layers = padded([_of_heads(statistics) for statistics in by_layer.values()])
+    return Reading(*layers.unbind(1), names=tuple(by_layer))
 
 
 def _of_heads(statistics: Statistics) -> Tensor:
