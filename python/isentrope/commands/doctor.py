@@ -133,7 +133,7 @@ def _body(options: argparse.Namespace) -> int:
     check = _check(options.seconds)
     first, *others = check["targets"]
     put(f"cpu         isentrope's kernels for {first}, the best here{'; also ' + ', '.join(others) if others else ''}")
-    (timed,) = _program_output("bench", "dt=bf16 shape=1x1x4x4x32", "--repetitions", "1")
+    timed = _program_output("bench", "dt=bf16 shape=1x1x4x4x32", "--repetitions", "1")[0]
     put(f"bf16        products by {timed['bf16_products']}")  # the instructions, and why better ones are not used
     for device, what in _devices().items():
         put(f"{device:<11} {what}")

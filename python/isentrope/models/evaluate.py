@@ -231,9 +231,10 @@ def compare(
         for begin, end in zip(lengths, lengths[1:]):
             part = slice(begin // BLOCK - blocks.start, end // BLOCK - blocks.start)
             gap = of_method[:, part] - first[:, part]
-            means, errors = (of_method[:, part].mean(), gap.mean()), (gap.flatten(), gap.mean(1))
-            numbers = *(mean.item() for mean in means), *map(_standard_error, errors)
-            differences.append(Difference(method.name, begin, end, *numbers, passages))
+            differences.append(Difference(
+                method.name, begin, end, of_method[:, part].mean().item(), gap.mean().item(),
+                _standard_error(gap.flatten()), _standard_error(gap.mean(1)), passages,
+            ))  # fmt: skip
     return differences
 
 
