@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +31,11 @@ def _parser() -> Parser:
 
 
 def readings(texts: list[Any], length: int, causal: bool) -> list[Any]:
-    """Returns the text windows to read. One window serves a causal model, whose rows see every n up to `length`. Rows
-    of an encoder see the whole window, so it is read at `length` and at each half of it down to 16 tokens."""
+    """Returns the windows to read: for an encoder, whose rows see all of a window, also each half down to 16 tokens."""
     lengths = [length]
     while not causal and lengths[-1] >= 32:
         lengths.append(lengths[-1] // 2)
     return [text[:n] for n in lengths for text in texts]
-
-
-def _longest(model: Any, wanted: int) -> int:
-    known = getattr(model.config, "max_position_embeddings", None)
-    return min(wanted, known) if known else wanted
 
 
 def _table(result: Any) -> str:
@@ -56,13 +49,9 @@ def _table(result: Any) -> str:
 
 
 def _as_text(result: Any) -> str:
-    return "\n".join(
-        [
-            _table(result),
-            f"current rule: {result.rule.rule or 'not known'}; for constant entropy: {result.suggestion}",
-            f"collapsed heads: {len(result.collapsed())}, blurred heads: {len(result.blurred())}",
-        ]
-    )
+    rules = f"current rule: {result.rule.rule or 'not known'}; for constant entropy: {result.suggestion}"
+    heads = f"collapsed heads: {len(result.collapsed())}, blurred heads: {len(result.blurred())}"
+    return "\n".join([_table(result), rules, heads])
 
 
 def _bases_as_text(bases: Any) -> str:
@@ -89,7 +78,7 @@ def _inspect(options: argparse.Namespace) -> None:
     outputs = Outputs(options.json, page=options.output)
     text = read_text(options.text)
     model, tokenizer, causal = load(options.model, "inspect")
-    length = _longest(model, options.max_length)
+    length = min(options.max_length, getattr(model.config, "max_position_embeddings", None) or options.max_length)
     texts = tokenised(tokenizer, text, options.texts, length)
     names = {"model": name_of(options.model), "text": name_of(options.text)}
     if options.bases:
@@ -102,7 +91,4 @@ def _inspect(options: argparse.Namespace) -> None:
     outputs.write(result.to_dict() | names, readable)
 
 
-main = command("inspect", _parser, _inspect)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = command("inspect", _parser, _inspect, __name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 
 import torch
@@ -13,8 +14,7 @@ from isentrope._core.call import Call, call_of, without_sdpa_names
 from isentrope._core.derivatives import transformed
 from isentrope._core.library import CHECKED, LSE
 from isentrope.rules import ScaleRule, rule_text
-from isentrope.sdpa.drop_in import nested_under_rule, under_rule
-from isentrope.sdpa.taken import DTYPES, is_taken, warn_of_own
+from isentrope.sdpa.drop_in import DTYPES, is_taken, nested_under_rule, under_rule, warn_of_own
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 _BACKWARD = f"{_FORWARD}_backward"
@@ -24,12 +24,12 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _active: Activation | None = None
 
 
-class Activation:
+class Activation(AbstractContextManager["Activation"]):
     """Active replacement of torch's kernels. It ends with `remove()`, or with its `with` block."""
 
     def __init__(self, library: torch.library.Library, rule: str, replaces_cpu: bool = True) -> None:
         global _active
-        self._library, self._replaces_cpu = library, replaces_cpu
+        self._library, self.replaces_cpu = library, replaces_cpu
         # The fast paths of torch's modules call no attention that could be replaced, and have a fixed scale.
         self._had_fast_paths = torch.backends.mha.get_fastpath_enabled()
         if rule != "standard":
@@ -46,20 +46,13 @@ class Activation:
             torch.backends.mha.set_fastpath_enabled(self._had_fast_paths)
             _active = None
 
-    def __enter__(self) -> Activation:
-        return self
-
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.remove()
-
-    def replaces(self, q: Tensor) -> bool:
-        """Returns whether calls on the device of q are replaced."""
-        return self._replaces_cpu or not q.is_cpu
 
 
 def active_rule(q: Tensor) -> str:
     """Returns the rule under which torch's function of q is computed now: "standard" if isentrope is not active."""
-    return _active.rule if _active is not None and _active.replaces(q) else "standard"
+    return _active.rule if _active is not None and (_active.replaces_cpu or not q.is_cpu) else "standard"
 
 
 def check_inactive(function: str) -> None:
@@ -210,9 +203,7 @@ def laid_out_as(like: Tensor, result: Tensor) -> Tensor:
 def _layout_of_outputs() -> Callable[[Tensor, Tensor], Tensor]:
     """Returns a function of q and an output, which gives the output the strides of this torch's own kernel.
 
-    Versions of torch differ. Their strides are read from tensors without data, whose shapes here are all different; q
-    is contiguous, heads inside rows, and with gaps.
-    """
+    They are read from tensors without data, for a q that is contiguous, with heads inside rows, and with gaps."""
     packed = torch.empty((2, 5, 3, 3, 7), device="meta").unbind(2)[0].transpose(1, 2)
     queries = [torch.empty((2, 3, 5, 7), device="meta"), _heads_inside(packed), packed]
     forward, backward = (getattr(torch.ops.aten, name) for name in (_FORWARD, _BACKWARD))
