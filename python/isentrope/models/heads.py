@@ -33,6 +33,11 @@ def padded(tensors: list[Tensor]) -> Tensor:
     return torch.stack([nn.functional.pad(x, (0, most - x.shape[-1]), value=torch.nan) for x in tensors])
 
 
+def where(flags: Tensor) -> list[tuple[int, int]]:
+    """Returns (layer, head) of the flags [layers, heads] that are set."""
+    return [(layer, head) for layer, head in flags.nonzero().tolist()]
+
+
 def kinds(reach: Tensor) -> list[list[str]]:
     """Returns local, global or sink for each head [layers, heads]."""
     index = torch.bucketize(reach, torch.tensor([NEAR, FAR], dtype=reach.dtype))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from isentrope import hf
 from isentrope._core.values import check_count, shown
 from isentrope.models.arguments import check_progress, check_tokens, check_words, checked_list
-from isentrope.models.heads import for_json, padded
+from isentrope.models.heads import for_json, padded, where
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
 
@@ -53,22 +53,18 @@ class Inspection:
 
     def collapsed(self) -> list[tuple[int, int]]:
         """Returns (layer, head) of heads whose entropy at the longest rows is near 0."""
-        return self._where(self._longest()[0] < COLLAPSED)
+        return where(self._longest()[0] < COLLAPSED)
 
     def blurred(self) -> list[tuple[int, int]]:
         """Returns (layer, head) of heads whose entropy at the longest rows is near ln n: they average over all keys."""
         entropy, n = self._longest()
-        return self._where(entropy > BLURRED * n.log())
+        return where(entropy > BLURRED * n.log())
 
     def _longest(self) -> tuple[Tensor, Tensor]:
         """Returns the entropy of each head's longest rows and their mean n; with a window not in the last bin."""
         entropy = self.mean["entropy"]
         last = torch.where(entropy.isnan(), 0, torch.arange(entropy.shape[-1])).amax(-1, keepdim=True)
         return entropy.gather(-1, last).squeeze(-1), self.n_of_head.gather(-1, last).squeeze(-1)
-
-    @staticmethod
-    def _where(flags: Tensor) -> list[tuple[int, int]]:
-        return [(layer, head) for layer, head in flags.nonzero().tolist()]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain lists and numbers, with NaN as None, for `isentrope report`."""

@@ -33,7 +33,7 @@ from isentrope._core.call import Call
 from isentrope._core.library import STATISTICS
 from isentrope._core.observers import Listener, listeners, received
 from isentrope._core.values import check_count, checked_number
-from isentrope.models.heads import padded
+from isentrope.models.heads import padded, where
 from isentrope.sdpa import observed
 from isentrope.statistics import Statistics
 
@@ -59,7 +59,7 @@ class Reading(_Numbers):
 
     def collapsed(self, below: float = 0.05) -> list[tuple[int, int]]:
         """Returns (layer, head) of heads whose mean entropy is below the threshold: nearly all weight is on one key."""
-        return [(layer, head) for layer, head in (self.entropy < below).nonzero().tolist()]
+        return where(self.entropy < below)
 
     def summary(self, below: float = 0.05) -> dict[str, float]:
         """Returns numbers for a log: mean and least entropy of a head, mean spread, collapsed heads, largest logit, and
