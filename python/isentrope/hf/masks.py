@@ -19,7 +19,7 @@ from isentrope._core.masks import Masks
 from isentrope._core.values import check_bool, check_count, shown
 from isentrope.hf.architectures import reads_mask_as_eager
 
-_NO_IDS = torch.zeros(1, dtype=torch.int64)
+
 class RowMask(Tensor):
     """Mask [batch, 1, queries, keys] stored as arguments of the operator instead of elements.
 
@@ -186,8 +186,9 @@ def _causal_or_blocks(functions: tuple[Callable, ...]) -> dict[str, Any] | None:
     return {"causal": True, "blocks": _closure_values(functions[1])["block_sequence_ids"]}
 
 
-# The parts from a function's closure. Functions are recognised by their code, because they differ only in their closures.
+_NO_IDS = torch.zeros(1, dtype=torch.int64)
 _BLOCKS = hf.blockwise_overlay(_NO_IDS).__code__
+# The parts from a function's closure. Functions are recognised by their code, because they differ only in their closures.
 _READ: dict[Any, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
     hf.causal_mask_function.__code__: lambda _: {"causal": True},
     hf.bidirectional_mask_function.__code__: lambda _: {},
