@@ -110,9 +110,16 @@ class _KeyStatistic(OperatorFunction):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
+        results = _KeyStatistic.save(ctx, inputs, output)
+        ctx.mark_non_differentiable(*results[1:])
+
+    @staticmethod
+    def save(ctx: Any, inputs: tuple, output: Any) -> tuple:
+        """Keeps what the gradients need, and returns the results that are among it."""
         results = output if isinstance(output, tuple) else ()
         OperatorFunction.setup_context(ctx, inputs, results)
-        ctx.mark_non_differentiable(*results[1:])
+        ctx.set_materialize_grads(True)
+        return results
 
     @classmethod
     def backward(cls, ctx: Any, upstream: Tensor, *_: Any) -> tuple:
@@ -156,7 +163,7 @@ def _register(name: str, function: Any) -> None:
     """Registers the gradients for compiled and exported models, whose graphs contain the operator."""
 
     def setup(ctx: Any, inputs: tuple, output: Any) -> None:
-        OperatorFunction.setup_context(ctx, (inputs,), output if isinstance(output, tuple) else ())
+        _KeyStatistic.save(ctx, (inputs,), output)
 
     def backward(ctx: Any, upstream: Tensor, *_: Any) -> tuple:
         gradients: list[Tensor | None] = [None] * (SHARED + 2)
