@@ -87,8 +87,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, *, return_stats: StatisticNames =
     options = without_sdpa_names(q, k, check_names("attention", options))
     if type(q) is not Tensor and is_jagged(q):
         return jagged_attention(q, k, v, return_stats, options)
-    placements = () if type(q) is Tensor else getattr(q, "placements", ())  # of a DTensor
-    if any(placement.is_shard(2) for placement in placements) and options.keys() <= KNOWN["distributed.attention"]:
+    if type(q) is not Tensor and _has_sharded_rows(q) and options.keys() <= KNOWN["distributed.attention"]:
         from isentrope import distributed
 
         return distributed.attention(q, k, v, return_stats=return_stats, **options)
@@ -294,3 +293,8 @@ def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:
     Arguments and errors are as in `attention`. A float attn_mask does not change n.
     """
     return CHECKED.row_lengths(*call_of(q, k, k, **check_names("row_lengths", masks)))
+
+
+def _has_sharded_rows(q: Any) -> bool:
+    """Returns whether q is a DTensor with sharded rows, as in `isentrope.distributed`."""
+    return any(placement.is_shard(2) for placement in getattr(q, "placements", ()))

@@ -58,7 +58,7 @@ class RowOptions(MaskOptions, Dropout, Logits, total=False):
 
 
 class DenseOptions(MaskOptions, RuleOptions, total=False):
-    """Options of rows that are not packed, but for dropout."""
+    """Options that `attention` and statistics of keys share."""
 
     bias: Tensor | None
     is_causal: bool

@@ -31,7 +31,8 @@ def _parser() -> Parser:
 
 
 def readings(texts: list[Any], length: int, causal: bool) -> list[Any]:
-    """Returns the windows to read: for an encoder, whose rows see all of a window, also each half down to 16 tokens."""
+    """Returns the text windows to read. One window serves a causal model, whose rows see every n up to `length`. Rows
+    of an encoder see the whole window, so it is read at `length` and at each half of it down to 16 tokens."""
     lengths = [length]
     while not causal and lengths[-1] >= 32:
         lengths.append(lengths[-1] // 2)

@@ -93,7 +93,8 @@ def agreed(name: str, device: torch.device, rows: int, keys: int, sequence_lengt
         )
     known, numbers = _agreed.setdefault(group, (set(), count(1)))
     if text not in known:
-        _compare(group, time_limit(group, device), next(numbers), text)
+        number = next(numbers)  # counted even if this rank then fails, as the others count it
+        _compare(group, time_limit(group, device), number, text)
         if not known:
             meet(group, device, COMPARISON)
         known.add(text)

@@ -59,7 +59,11 @@ _SUPPORTS_SDPA: dict[type, bool] = {}
 
 
 def _note_support(model: PreTrainedModel) -> None:
-    """Remembers whether a class supports sdpa, unless transformers lists one of its configuration, which it mostly wraps."""
+    """Remembers whether the model's class supports sdpa, unless transformers lists a class of its configuration.
+
+    A class of another package with a listed configuration is mostly a wrapper of the listed one. One with an attention of
+    its own that adds to a boolean mask raises an error (`RowMask`).
+    """
     kind = type(model.config)
     if kind in MODEL_MAPPING:
         return

@@ -169,7 +169,7 @@ def _names_in(running: list[str], model: nn.Module) -> Iterator[None]:
 @torch.no_grad()
 def _reading(by_layer: dict[str, Statistics]) -> Reading:
     layers = padded([_of_heads(statistics) for statistics in by_layer.values()])
-    return Reading(*layers.unbind(1), names=tuple(by_layer))
+    return Reading(*layers.transpose(0, 1).contiguous(), names=tuple(by_layer))
 
 
 def _of_heads(statistics: Statistics) -> Tensor:

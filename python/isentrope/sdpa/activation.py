@@ -29,7 +29,7 @@ class Activation(AbstractContextManager["Activation"]):
 
     def __init__(self, library: torch.library.Library, rule: str, replaces_cpu: bool = True) -> None:
         global _active
-        self._library, self.replaces_cpu = library, replaces_cpu
+        self._library, self._replaces_cpu = library, replaces_cpu
         # The fast paths of torch's modules call no attention that could be replaced, and have a fixed scale.
         self._had_fast_paths = torch.backends.mha.get_fastpath_enabled()
         if rule != "standard":
@@ -49,10 +49,14 @@ class Activation(AbstractContextManager["Activation"]):
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.remove()
 
+    def replaces(self, q: Tensor) -> bool:
+        """Returns whether calls on the device of q are replaced."""
+        return self._replaces_cpu or not q.is_cpu
+
 
 def active_rule(q: Tensor) -> str:
     """Returns the rule under which torch's function of q is computed now: "standard" if isentrope is not active."""
-    return _active.rule if _active is not None and (_active.replaces_cpu or not q.is_cpu) else "standard"
+    return _active.rule if _active is not None and _active.replaces(q) else "standard"
 
 
 def check_inactive(function: str) -> None:
@@ -203,7 +207,9 @@ def laid_out_as(like: Tensor, result: Tensor) -> Tensor:
 def _layout_of_outputs() -> Callable[[Tensor, Tensor], Tensor]:
     """Returns a function of q and an output, which gives the output the strides of this torch's own kernel.
 
-    They are read from tensors without data, for a q that is contiguous, with heads inside rows, and with gaps."""
+    Versions of torch differ. Their strides are read from tensors without data, whose shapes here are all different; q
+    is contiguous, heads inside rows, and with gaps.
+    """
     packed = torch.empty((2, 5, 3, 3, 7), device="meta").unbind(2)[0].transpose(1, 2)
     queries = [torch.empty((2, 3, 5, 7), device="meta"), _heads_inside(packed), packed]
     forward, backward = (getattr(torch.ops.aten, name) for name in (_FORWARD, _BACKWARD))
