@@ -14,8 +14,6 @@ Forward over forward mode alone needs more: the derivative of tangent(t) along u
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 
@@ -40,7 +38,6 @@ _SIX = len(DIFFERENTIABLE_AT)
 _POINT = SHARED + 3
 _TANGENTS_AT = range(_POINT, _POINT + _SIX)
 _SECOND_TANGENTS_AT = range(_POINT + _SIX, _POINT + 2 * _SIX)
-_NONE = (None,) * _SIX
 Six = tuple[Tensor | None, ...]
 """One for each differentiable argument."""
 
@@ -66,23 +63,20 @@ def tangents_of(point: Any, tangents: Six) -> tuple[Tensor | None, Tensor | None
     return Tangent.of(*point, *tangents) if _any(tangents) else (None, None)
 
 
-def _gradients_of(point: Any, d_output: Tensor | None, d_statistics: Tensor | None, needs: Any) -> tuple:
-    """Returns the gradients of the six arguments, of the last three those that are needed."""
-    return _requested(backward_operator()(*point, d_output, _contiguous(d_statistics), *needs[3:], False), needs)
+def _gradients_of(point: Any, d_output: Tensor | None, d_statistics: Tensor | None, wants: Any) -> tuple:
+    gradients = backward_operator()(*point, d_output, _contiguous(d_statistics), *wants, False)
+    return _requested(gradients, wants)
 
 
-def _second_order_of(point: Any, tangents: Any, upstream: Any, needs: Any, results: Any = None) -> tuple:
-    """Returns gradients of the six arguments. upstream: those of output and statistics, whose tangents are the results."""
-    if not any(needs):
-        return _NONE
-    t_output, t_statistics = results or tangents_of(point, tangents)
-    d_output, d_statistics = upstream
+def _second_order_of(point: Any, tangents: Six, results: tuple, upstream: tuple, wants: Any) -> tuple:
+    """results: the tangents of output and statistics. upstream: their gradients."""
+    (t_output, t_statistics), (d_output, d_statistics) = results, upstream
     arguments = (*point, *tangents, t_output, _contiguous(t_statistics), d_output, _contiguous(d_statistics))
-    return _requested(SecondOrder.of(*arguments, *needs[3:]), needs)
+    return _requested(SecondOrder.of(*arguments, *wants), wants)
 
 
-def _requested(gradients: tuple, needs: Any) -> tuple:
-    return *gradients[:3], *(x if need else None for x, need in zip(gradients[3:], needs[3:]))
+def _requested(gradients: tuple, wants: Any) -> tuple:
+    return *gradients[:3], *(x if want else None for x, want in zip(gradients[3:], wants))
 
 
 def _contiguous(statistics: Tensor | None) -> Tensor | None:
@@ -147,84 +141,71 @@ def _requested_by_engine(ctx: Any) -> list[bool]:
     return [is_tensor and requested(next(nodes)[0]) and need for is_tensor, need in zip(ctx.tensors, ctx.needs_input_grad)]
 
 
-class _Pass(OperatorFunction):
-    """A pass at a point, linear in each group of arguments but the first. `rest` are its arguments after the point."""
-
-    sizes: tuple[int, ...]
-    """Number of arguments in each group; the six of the call are the first group."""
-    transposed: Any
-    """Yields the gradients of each group."""
-    along: Any
-    """Returns the derivative along tangents of one group."""
-
-    @classmethod
-    def _groups(cls, inputs: Iterable[Any]) -> list[tuple]:
-        each = iter(inputs)
-        groups = [tuple(islice(each, size)) for size in cls.sizes]
-        if cls in (SecondTangent, SecondOrder) and any(x is not None and x is not False for x in groups[0]):
-            raise NotImplementedError(THIRD_ORDER)
-        return groups
-
-    @classmethod
-    def backward(cls, ctx: Any, *upstream: Tensor | None) -> tuple:
-        if not _any(upstream):
-            return (None,) * (sum(cls.sizes) + 1)
-        args, results = saved(ctx)
-        needs = cls._groups(_requested_by_engine(ctx))
-        found = chain(*cls.transposed(args[:_POINT], args[_POINT:], results, upstream, needs))
-        return *(x if need else None for x, need in zip(found, chain(*needs), strict=True)), None
-
-    @classmethod
-    def jvp(cls, ctx: Any, *tangents: Tensor | None) -> tuple:
-        args, results = saved(ctx)
-        total: tuple = (None,) * len(results)
-        for group, of_group in enumerate(cls._groups(tangents)):
-            if _any(of_group):
-                total = tuple(map(_sum, total, cls.along(group, args[:_POINT], args[_POINT:], of_group)))
-        return total
-
-
-class Backward(_Pass):
+class Backward(OperatorFunction):
     compute = staticmethod(_attention_backward)
     operator = OPS.attention_backward.default
     picked = itemgetter(*DIFFERENTIABLE_AT, _POINT, _POINT + 1)
-    sizes = _SIX, 2
 
     @staticmethod
-    def transposed(point: tuple, rest: tuple, _: Any, upstream: tuple, needs: Any) -> Iterator[tuple]:
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple:
+        if not _any(upstream):
+            return (None,) * (_SIX + 3)
+        (*point, d_output, d_statistics, _, _, _, _), _ = saved(ctx)
         upstream = tuple(x if x is None or at >= 3 else x.to(point[at].dtype) for at, x in enumerate(upstream))
         results = tangents_of(point, upstream)
-        yield _second_order_of(point, upstream, rest[:2], needs[0], results)
-        yield results
+        gradients: tuple = (None,) * _SIX
+        needs = _requested_by_engine(ctx)
+        if any(needs[:_SIX]):
+            gradients = _second_order_of(point, upstream, results, (d_output, d_statistics), needs[3:_SIX])
+        return *gradients, *(x if need else None for x, need in zip(results, needs[_SIX : _SIX + 2])), None
 
     @staticmethod
-    def along(group: int, point: tuple, rest: tuple, tangents: tuple) -> tuple:
-        needs = (True, True, True, *rest[2:5])
-        return _gradients_of(point, *tangents, needs) if group else _second_order_of(point, tangents, rest[:2], needs)
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
+        (*point, d_output, d_statistics, w_bias, w_lambda, w_sinks, _), _ = saved(ctx)
+        wants = (w_bias, w_lambda, w_sinks)
+        total: tuple = (None,) * _SIX
+        if _any(upstream := tangents[_SIX : _SIX + 2]):
+            total = _gradients_of(point, upstream[0], upstream[1], wants)
+        if _any(of_call := tangents[:_SIX]):
+            results = tangents_of(point, of_call)
+            total = tuple(map(_sum, total, _second_order_of(point, of_call, results, (d_output, d_statistics), wants)))
+        return total
 
 
-class Tangent(_Pass):
+class Tangent(OperatorFunction):
     compute = staticmethod(below_autograd(OPS.attention_tangent.default))
-    operator = OPS.attention_tangent.default
     picked = itemgetter(*DIFFERENTIABLE_AT, *_TANGENTS_AT)
-    sizes = _SIX, _SIX
+    operator = OPS.attention_tangent.default
 
     @staticmethod
-    def transposed(point: tuple, tangents: tuple, results: tuple, upstream: tuple, needs: Any) -> Iterator[tuple]:
-        yield _second_order_of(point, tangents, upstream, needs[0], results)
-        yield _gradients_of(point, *upstream, needs[1]) if any(needs[1]) else _NONE
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple:
+        if not _any(upstream):
+            return (None,) * (2 * _SIX + 1)
+        args, results = saved(ctx)
+        point, tangents = args[:_POINT], args[_POINT:]
+        needs = _requested_by_engine(ctx)
+        of_call: tuple = (None,) * _SIX
+        if any(needs[:_SIX]):
+            of_call = _second_order_of(point, tangents, results, upstream, needs[3:_SIX])
+        of_tangents: tuple = (None,) * _SIX
+        if any(needs[_SIX:]):
+            of_tangents = _gradients_of(point, upstream[0], upstream[1], needs[_SIX + 3 : 2 * _SIX])
+        return *of_call, *of_tangents, None
 
     @staticmethod
-    def along(group: int, point: tuple, t: tuple, tangents: tuple) -> tuple:
-        return tangents_of(point, tangents) if group else SecondTangent.of(*point, *t, *tangents)
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
+        args, _ = saved(ctx)
+        total = tangents_of(args[:_POINT], tangents[_SIX : 2 * _SIX])
+        if _any(of_call := tangents[:_SIX]):
+            total = tuple(map(_sum, total, SecondTangent.of(*args, *of_call)))
+        return total
 
 
-class SecondTangent(_Pass):
+class SecondTangent(OperatorFunction):
     """The second derivative along two tangents t and u, linear in each. No kernel computes it."""
 
     operator = OPS.attention_second_tangent.default
     picked = itemgetter(*DIFFERENTIABLE_AT, *_TANGENTS_AT, *_SECOND_TANGENTS_AT)
-    sizes = _SIX, _SIX, _SIX
     _below_autograd = staticmethod(below_autograd(OPS.attention_second_tangent.default))
 
     @classmethod
@@ -234,35 +215,70 @@ class SecondTangent(_Pass):
         return tuple(x.to(like.dtype) for x, like in zip(cls._below_autograd(*wide), args[_POINT - 2 : _POINT]))
 
     @staticmethod
-    def transposed(point: tuple, rest: tuple, _: Any, upstream: tuple, needs: Any) -> Iterator[tuple]:
-        yield _NONE
-        for along, need in ((rest[_SIX:], needs[1]), (rest[:_SIX], needs[2])):
-            yield _second_order_of(point, along, upstream, need)
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple:
+        if not _any(upstream):
+            return (None,) * (3 * _SIX + 1)
+        needs = _requested_by_engine(ctx)
+        if any(needs[:_SIX]):
+            raise NotImplementedError(THIRD_ORDER)
+        args, _ = saved(ctx)
+        point, t, u = args[:_POINT], args[_POINT:-_SIX], args[-_SIX:]
+        gradients: tuple = ()
+        for along, need in ((u, needs[_SIX : 2 * _SIX]), (t, needs[2 * _SIX : -1])):
+            results = tangents_of(point, along)
+            gradients += _second_order_of(point, along, results, upstream, need[3:]) if any(need) else (None,) * _SIX
+        return *(None,) * _SIX, *gradients, None
 
     @staticmethod
-    def along(group: int, point: tuple, rest: tuple, tangents: tuple) -> tuple:
-        t, u = (tangents, rest[_SIX:]) if group == 1 else (rest[:_SIX], tangents)
-        return SecondTangent.of(*point, *t, *u) if _any(t) and _any(u) else (None, None)
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
+        if _any(tangents[:_SIX]):
+            raise NotImplementedError(THIRD_ORDER)
+        args, _ = saved(ctx)
+        point, t, u = args[:_POINT], args[_POINT:-_SIX], args[-_SIX:]
+        total: tuple = (None, None)
+        for pair in ((tangents[_SIX : 2 * _SIX], u), (t, tangents[2 * _SIX : -1])):
+            if all(map(_any, pair)):
+                total = tuple(map(_sum, total, SecondTangent.of(*point, *pair[0], *pair[1])))
+        return total
 
 
-class SecondOrder(_Pass):
+class SecondOrder(OperatorFunction):
     """Linear in the tangents t and in the upstream gradients g. For constant g it is a Hessian times t, so in t it is its own
     transpose."""
 
     compute = staticmethod(below_autograd(OPS.attention_second_order.default))
+    picked = itemgetter(*[*DIFFERENTIABLE_AT, *_TANGENTS_AT, _POINT + _SIX + 2, _POINT + _SIX + 3])
     operator = OPS.attention_second_order.default
-    picked = itemgetter(*DIFFERENTIABLE_AT, *_TANGENTS_AT, _POINT + _SIX + 2, _POINT + _SIX + 3)
-    sizes = _SIX, _SIX, 2
 
     @staticmethod
-    def transposed(point: tuple, rest: tuple, _: Any, upstream: tuple, needs: Any) -> Iterator[tuple]:
-        yield _NONE
-        yield _second_order_of(point, upstream, rest[-5:-3], needs[1])
-        yield SecondTangent.of(*point, *rest[:_SIX], *upstream) if any(needs[2]) else (None, None)
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple:
+        if not _any(upstream):
+            return (None,) * (2 * _SIX + 3)
+        needs = _requested_by_engine(ctx)
+        if any(needs[:_SIX]):
+            raise NotImplementedError(THIRD_ORDER)
+        args, _ = saved(ctx)
+        point, d_output, d_statistics = args[:_POINT], *args[-5:-3]
+        gradients: tuple = (None,) * _SIX
+        if any(needs[_SIX : 2 * _SIX]):
+            results = tangents_of(point, upstream)
+            gradients = _second_order_of(point, upstream, results, (d_output, d_statistics), needs[_SIX + 3 : 2 * _SIX])
+        of_upstream: tuple = (None, None)
+        if any(needs[2 * _SIX : -1]):
+            found = SecondTangent.of(*args[: _POINT + _SIX], *upstream)
+            of_upstream = tuple(x if need else None for x, need in zip(found, needs[2 * _SIX : -1]))
+        return *(None,) * _SIX, *gradients, *of_upstream, None
 
     @staticmethod
-    def along(group: int, point: tuple, rest: tuple, tangents: tuple) -> tuple:
-        needs = (True, True, True, *rest[-3:])
-        if group == 1:
-            return _second_order_of(point, tangents, rest[-5:-3], needs)
-        return _second_order_of(point, rest[:_SIX], tangents, needs, rest[_SIX : _SIX + 2])
+    def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
+        if _any(tangents[:_SIX]):
+            raise NotImplementedError(THIRD_ORDER)
+        args, _ = saved(ctx)
+        point, (t_output, t_statistics, *upstream), wants = args[:_POINT], args[_POINT + _SIX : -3], args[-3:]
+        total: tuple = (None,) * _SIX
+        if _any(of_tangents := tangents[_SIX : 2 * _SIX]):
+            total = _second_order_of(point, of_tangents, tangents_of(point, of_tangents), tuple(upstream), wants)
+        if _any(of_upstream := tangents[2 * _SIX : -1]):
+            results = (t_output, t_statistics)
+            total = tuple(map(_sum, total, _second_order_of(point, args[_POINT : _POINT + _SIX], results, of_upstream, wants)))
+        return total
