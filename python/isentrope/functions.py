@@ -181,7 +181,8 @@ def varlen_attention(
     if paged:
         if cu_seq_k is not None:
             raise ValueError(f"[varlen_attention] cu_seq_k must be None with block_table; got {kind(cu_seq_k)}")
-        if is_integer(prefix := options.get("prefix_keys")) and isinstance(block_table, Tensor):
+        prefix: Any = options.get("prefix_keys")
+        if is_integer(prefix) and isinstance(block_table, Tensor):
             options["prefix_keys"] = block_table.new_full(block_table.shape[:1], prefix, dtype=torch.int64)
         cache = Cache(q, k, v, block_table, seqused_k, k_scale, v_scale, cu_seq_q)
         result = _over_cache("varlen_attention", cache, return_stats, options)
