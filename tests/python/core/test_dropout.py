@@ -137,7 +137,6 @@ def _same_document(starts_q, starts_k):
                   hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.1),
 ])  # fmt: skip
 def test_models_of_transformers_train(config):
-    torch.manual_seed(0)
     kind = hf.AutoModelForCausalLM if config.model_type == "llama" else hf.AutoModelForMaskedLM
     model = kind.from_config(config, attn_implementation="isentrope").train()
     ids = torch.randint(3, 61, (2, 12))
@@ -179,7 +178,6 @@ def test_behind_torchs_own_function(options):
 
 
 def test_modules_that_train_behind_torchs_own_function():
-    torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
     x = torch.randn(2, 9, 32)
     compiled = torch.compile(layer, backend="aot_eager")

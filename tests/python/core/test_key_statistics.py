@@ -23,7 +23,6 @@ def dense_weights(q, k, **options):
 @pytest.mark.parametrize("name", masks())
 @pytest.mark.parametrize("rule", ["standard", "entropy_invariant(base=7)"])
 def test_keys_receive_the_sum_of_the_weights(name, rule):
-    torch.manual_seed(0)
     q, k, _ = tensors()
     options = masks()[name] | {"rule": rule}
     weights = torch.rand(B, H, S)
@@ -37,7 +36,6 @@ def test_keys_receive_the_sum_of_the_weights(name, rule):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_numbers_of_16_bits_are_summed_in_float32(dtype):
-    torch.manual_seed(0)
     q, k, _ = tensors(dtype)
     got = isentrope.received(q, k, with_lse(q, k, causal=True), causal=True)
     assert got.dtype == torch.float32
@@ -45,7 +43,6 @@ def test_numbers_of_16_bits_are_summed_in_float32(dtype):
 
 
 def test_rows_of_weight_0_are_not_read():
-    torch.manual_seed(0)
     q, k, _ = tensors()
     last = (torch.arange(S) >= S - 3).float()  # SnapKV
     lse = with_lse(q, k)
@@ -57,7 +54,6 @@ def test_rows_of_weight_0_are_not_read():
 @pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
 @pytest.mark.parametrize("heads", ["query", "key"])
 def test_gradients_are_those_of_differences(heads):
-    torch.manual_seed(0)
     q, k = (torch.randn(1, heads, 4, 3, dtype=torch.float64, requires_grad=True) for heads in (4, 2))
     weights, bias, sinks = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 4, 4), (1, 1, 4, 4), (4,)))
 
@@ -69,7 +65,6 @@ def test_gradients_are_those_of_differences(heads):
 
 
 def test_gradients_agree_with_dense_ones():
-    torch.manual_seed(0)
     q, k = (x.requires_grad_() for x in tensors()[:2])
     weights, upstream = torch.rand(B, H, S, requires_grad=True), torch.randn(B, H, K)
     options = {"causal": True, "rule": "log_length"}
@@ -84,7 +79,6 @@ def test_gradients_agree_with_dense_ones():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_compiled_functions_have_the_same_numbers_and_gradients(dtype):
-    torch.manual_seed(0)
     q, k = (x.requires_grad_() for x in tensors(dtype)[:2])
 
     def loss(q, k):
@@ -101,14 +95,12 @@ def test_compiled_functions_have_the_same_numbers_and_gradients(dtype):
 
 
 def test_samples_of_vmap_are_calls_of_their_own():
-    torch.manual_seed(0)
     q, k, lse = torch.randn(3, B, H, S, 16), torch.randn(B, KV, K, 16), torch.rand(3, B, H, S) + 3
     got = torch.func.vmap(lambda q, lse: isentrope.received(q, k, lse))(q, lse)
     torch.testing.assert_close(got, torch.stack([isentrope.received(*pair, k_lse) for pair, k_lse in zip(((x, k) for x in q), lse)]))
 
 
 def test_packed_documents_receive_from_their_own_rows():
-    torch.manual_seed(0)
     q, k = torch.randn(30, H, 16), torch.randn(30, KV, 16)
     starts = torch.tensor([0, 12, 30])
     _, stats = isentrope.varlen_attention(q, k, k, starts, starts, causal=True, return_stats=("lse",))
@@ -123,7 +115,6 @@ def test_packed_documents_receive_from_their_own_rows():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8])
 @pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
 def test_pages_of_a_cache_are_read_as_keys(queries, dtype):
-    torch.manual_seed(0)
     numbers = torch.float32 if dtype == torch.int8 else dtype
     q, cache = torch.randn(2, H, queries, 16, dtype=numbers), torch.randn(9, KV, 8, 16, dtype=numbers)
     table, used = torch.tensor([[3, 0, 5], [8, 1, 2]]), torch.tensor([21, 13])
@@ -148,7 +139,6 @@ def test_pages_of_a_cache_are_read_as_keys(queries, dtype):
 @pytest.mark.parametrize("queries", [1, 2, 40])  # 40: after the call, as in `received`
 @pytest.mark.parametrize("options", [{}, {"window_size": (9, 0), "soft_cap": 2.0}, {"sinks": torch.arange(float(H))}, {"dilation": 2}])
 def test_a_decode_step_returns_what_keys_receive(dtype, queries, options):
-    torch.manual_seed(0)
     q, cache = torch.randn(3, H, queries, 16), torch.randn(9, KV, 30, 16)
     table, used = torch.tensor([[3, 0, 5], [8, 1, 2], [4, 4, 4]]), torch.tensor([81, 43, 0])
     q, cache, scales = q.to(dtype if dtype.is_floating_point else q.dtype), cache.to(dtype), {}
@@ -171,7 +161,6 @@ def test_a_decode_step_returns_what_keys_receive(dtype, queries, options):
 
 
 def test_a_decode_step_over_a_cache_that_is_not_paged():
-    torch.manual_seed(0)
     q, k, _ = tensors()
     used = torch.tensor([20, K])
     lse = isentrope.decode(q[:, :, :1], k, k, None, used, return_stats=("lse",))[1].lse
@@ -182,7 +171,6 @@ def test_a_decode_step_over_a_cache_that_is_not_paged():
 
 @pytest.mark.parametrize("name", masks())
 def test_weights_of_all_keys_are_the_matrix(name):
-    torch.manual_seed(0)
     q, k, _ = tensors()
     options = masks()[name] | {"rule": "entropy_invariant(base=7)"}
     keys = torch.arange(-1, K + 1)  # no row sees the first and the last
@@ -193,7 +181,6 @@ def test_weights_of_all_keys_are_the_matrix(name):
 
 @pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
 def test_gradients_of_chosen_weights_are_those_of_differences():
-    torch.manual_seed(0)
     q, k = (torch.randn(1, heads, 4, 3, dtype=torch.float64, requires_grad=True) for heads in (4, 2))
     bias, sinks = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 1, 4, 4), (4,)))
     keys = torch.tensor([0, 2, 2, 5])  # one twice, and one that there is not
@@ -206,7 +193,6 @@ def test_gradients_of_chosen_weights_are_those_of_differences():
 
 
 def test_gradients_of_chosen_weights_in_16_bits_and_compiled():
-    torch.manual_seed(0)
     q, k = (x.requires_grad_() for x in tensors(torch.bfloat16)[:2])
     previous = torch.arange(-1, S - 1)[:, None]  # RAUQ
 
