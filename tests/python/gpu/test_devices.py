@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
+from dispatched import Dispatched
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import isentrope
 from isentrope.gpu import operands, operators, plan, prepared
@@ -139,15 +139,11 @@ def test_errors_have_the_words_of_the_cpu(name, wrong, message):
         isentrope.gpu.attention(**call)
 
 
-class NothingIsRead(TorchDispatchMode):
+def waits_for_nothing(function, args, kwargs, result):
     """Raises an error for operations that wait for a device: reads, dynamic sizes, copies to other devices."""
-
-    refused = ("_local_scalar_dense", "equal", "nonzero", "masked_select")
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.overloadpacket.__name__
-        assert name not in self.refused and not (name == "_to_copy" and (kwargs or {}).get("device")), function
-        return function(*args, **(kwargs or {}))
+    name = function.overloadpacket.__name__
+    assert name not in ("_local_scalar_dense", "equal", "nonzero", "masked_select"), function
+    assert name != "_to_copy" or not kwargs.get("device"), function
 
 
 @pytest.fixture
@@ -177,7 +173,7 @@ def test_nothing_is_read_back_from_the_device(grids):
     """There is neither a wait nor a copy, as CUDA graphs require."""
     for call in everything():
         call()  # copies a rule's table, once
-        with NothingIsRead():
+        with Dispatched(waits_for_nothing):
             result = call()
             results = pytree.tree_leaves(result)
             if any(x.requires_grad for x in results):
@@ -277,24 +273,18 @@ def test_offsets_beyond_32_bits():
 
 
 def test_torchs_own_function_is_taken_on_gpus():
-    class Seen(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            seen.append(function.overloadpacket.__name__)
-            return function(*args, **(kwargs or {}))
-
-    seen = []
     with FakeTensorMode():
         q, double = gpu(2, 4, 8, 16, dtype=torch.bfloat16), gpu(2, 4, 8, 16, dtype=torch.float64)
-        with isentrope.sdpa.activate("log_length"), Seen():
+        with isentrope.sdpa.activate("log_length"), Dispatched() as seen:
             output = F.scaled_dot_product_attention(q, q, q, is_causal=True)
-            assert output.device == q.device and seen.count("attention") == 1 and "bmm" not in seen
+            assert output.device == q.device and seen.names.count("attention") == 1 and "bmm" not in seen.names
             F.scaled_dot_product_attention(q, q, q, dropout_p=0.1)
-            assert seen.count("attention") == 2 and "bmm" not in seen
+            assert seen.names.count("attention") == 2 and "bmm" not in seen.names
             F.scaled_dot_product_attention(double, double, double)
-        assert seen.count("attention") == 2 and "bmm" in seen, "what the operator does not take stays torch's own"
-        with Seen():
+        assert seen.names.count("attention") == 2 and "bmm" in seen.names, "what the operator does not take stays torch's own"
+        with Dispatched() as seen:
             F.scaled_dot_product_attention(q, q, q)
-        assert seen.count("attention") == 2, "removed, it is torch's own again"
+        assert seen.names and "attention" not in seen.names, "removed, it is torch's own again"
 
 
 @pytest.mark.parametrize("options", [
