@@ -34,8 +34,7 @@ def test_every_sequence_is_a_call(options):
     alone = zip(*(x.unbind() for x in (q, k, v, output, statistics.entropy, statistics.support)))
     for a, b, c, *got in alone:
         one = isentrope.attention(*(x[None] for x in (a, b, c)), rule="logn(2)", return_stats=True, **options)
-        for x, y in zip(got, (one[0], one[1].entropy, one[1].support)):
-            torch.testing.assert_close(x, y[0])
+        torch.testing.assert_close(got, [x[0] for x in (one[0], one[1].entropy, one[1].support)])
 
 
 def test_gradients_and_torchs_function():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from dense import dense
+from refusals import assert_refused
 from test_attention import B, H, KV, K, S, masks, tensors
 
 import isentrope
@@ -52,14 +53,19 @@ def test_rows_of_weight_0_are_not_read():
 
 
 @pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
-@pytest.mark.parametrize("heads", ["query", "key"])
-def test_gradients_are_those_of_differences(heads):
+@pytest.mark.parametrize("what", ["query", "key", "chosen"])
+def test_gradients_are_those_of_differences(what):
+    """Of the weights that keys of both kinds of heads receive, and of the weights of chosen keys."""
     q, k = (torch.randn(1, heads, 4, 3, dtype=torch.float64, requires_grad=True) for heads in (4, 2))
     weights, bias, sinks = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 4, 4), (1, 1, 4, 4), (4,)))
+    keys = torch.tensor([0, 2, 2, 5])  # one twice, and one that there is not
 
     def of(q, k, weights, bias, sinks):
         options = {"bias": bias, "sinks": sinks, "causal": True, "soft_cap": 2.0}
-        return isentrope.received(q, k, with_lse(q, k, **options), weights=weights, heads=heads, **options)
+        lse = with_lse(q, k, **options)
+        if what == "chosen":
+            return isentrope.weights_at(q, k, lse, keys, **options)
+        return isentrope.received(q, k, lse, weights=weights, heads=what, **options)
 
     torch.autograd.gradcheck(of, (q, k, weights, bias, sinks))
 
@@ -179,19 +185,6 @@ def test_weights_of_all_keys_are_the_matrix(name):
     torch.testing.assert_close(got[..., 1:-1].double(), dense_weights(q, k, **options), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
-def test_gradients_of_chosen_weights_are_those_of_differences():
-    q, k = (torch.randn(1, heads, 4, 3, dtype=torch.float64, requires_grad=True) for heads in (4, 2))
-    bias, sinks = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 1, 4, 4), (4,)))
-    keys = torch.tensor([0, 2, 2, 5])  # one twice, and one that there is not
-
-    def of(q, k, bias, sinks):
-        options = {"bias": bias, "sinks": sinks, "causal": True, "soft_cap": 2.0}
-        return isentrope.weights_at(q, k, with_lse(q, k, **options), keys, **options)
-
-    torch.autograd.gradcheck(of, (q, k, bias, sinks))
-
-
 def test_gradients_of_chosen_weights_in_16_bits_and_compiled():
     q, k = (x.requires_grad_() for x in tensors(torch.bfloat16)[:2])
     previous = torch.arange(-1, S - 1)[:, None]  # RAUQ
@@ -208,24 +201,21 @@ def test_gradients_of_chosen_weights_in_16_bits_and_compiled():
 def test_errors_name_the_function_and_the_argument():
     q, k, _ = tensors()
     lse = torch.zeros(B, H, S)
-    for arguments, message in (
-        ({"lse": lse[:, :, 1:]}, r"\[received\] lse must be broadcastable to \[2, 4, 19\]; got \[2, 4, 18\]"),
-        ({"lse": None}, r"\[received\] lse must be a floating-point tensor; got NoneType"),
-        ({"heads": "all"}, r"\[received\] heads must be one of query, key; got 'all'"),
-        ({"weights": torch.ones(2, 3)}, r"\[received\] weights must be broadcastable"),
-        ({"soft_cap": -1.0}, r"\[received\] soft_cap must be finite and not negative"),
-        ({"causal": "left"}, r"\[received\] causal must be"),
-        ({"k_scale": lse}, r"\[received\] k must be int8"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=message):
-            isentrope.received(q, k, **{"lse": lse} | arguments)
-    with pytest.raises(TypeError, match=r"received\(\) got an unexpected keyword argument 'dropout_p'"):
-        isentrope.received(q, k, lse, dropout_p=0.1)
-    with pytest.raises(ValueError, match=r"\[received\] inputs must not require gradients over a cache"):
-        isentrope.received(q.requires_grad_(), k, lse, seqused_k=torch.tensor([3, 4]))
-    with pytest.raises(ValueError, match=r"\[weights_at\] keys must be broadcastable"):
-        isentrope.weights_at(q, k, lse, torch.zeros(7, 1, dtype=torch.int64))
-    with pytest.raises(TypeError, match=r"\[weights_at\] keys must be an int32 or int64 tensor; got float32"):
-        isentrope.weights_at(q, k, lse, lse)
+    for error, message, arguments in (
+        (ValueError, r"\[received\] lse must be broadcastable to \[2, 4, 19\]; got \[2, 4, 18\]", {"lse": lse[:, :, 1:]}),
+        (TypeError, r"\[received\] lse must be a floating-point tensor; got NoneType", {"lse": None}),
+        (ValueError, r"\[received\] heads must be one of query, key; got 'all'", {"heads": "all"}),
+        (ValueError, r"\[received\] weights must be broadcastable", {"weights": torch.ones(2, 3)}),
+        (ValueError, r"\[received\] soft_cap must be finite and not negative", {"soft_cap": -1.0}),
+        (ValueError, r"\[received\] causal must be", {"causal": "left"}),
+        (ValueError, r"\[received\] k must be int8", {"k_scale": lse}),
+        (TypeError, r"received\(\) got an unexpected keyword argument 'dropout_p'", {"dropout_p": 0.1}),
+        (ValueError, r"\[received\] inputs must not require gradients over a cache",
+         {"q": q.clone().requires_grad_(), "seqused_k": torch.tensor([3, 4])}),
+    ):  # fmt: skip
+        assert_refused(message, isentrope.received, error=error, **{"q": q, "k": k, "lse": lse} | arguments)
+    one_too_many, floating = torch.zeros(7, 1, dtype=torch.int64), r"keys must be an int32 or int64 tensor; got float32"
+    assert_refused(r"\[weights_at\] keys must be broadcastable", isentrope.weights_at, q, k, lse, one_too_many)
+    assert_refused(rf"\[weights_at\] {floating}", isentrope.weights_at, q, k, lse, lse, error=TypeError)
     with pytest.raises(NotImplementedError, match=r"\[received\] forward-mode"):
         torch.func.jvp(lambda x: isentrope.received(x, k, lse), (q.detach(),), (q.detach(),))
