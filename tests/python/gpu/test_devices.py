@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dispatched import Dispatched
+from refusals import assert_refused
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
@@ -34,10 +35,9 @@ def test_results_lie_where_q_does():
 def test_tensors_on_several_devices_are_an_error():
     with FakeTensorMode():
         q, k = gpu(1, 2, 8, 16), torch.empty(1, 2, 8, 16)
-        with pytest.raises(ValueError, match="k must be on cuda:0, as q does; got cpu"):
-            isentrope.attention(q, k, q)
-        with pytest.raises(ValueError, match="attn_mask must be on cuda:0, as q does; got cpu"):
-            isentrope.attention(q, q, q, attn_mask=torch.ones(8, 8, dtype=torch.bool))
+        mask = torch.ones(8, 8, dtype=torch.bool)
+        assert_refused("k must be on cuda:0, as q does; got cpu", isentrope.attention, q, k, q)
+        assert_refused("attn_mask must be on cuda:0, as q does; got cpu", isentrope.attention, q, q, q, attn_mask=mask)
 
 
 def test_the_operators_have_an_implementation_for_gpus():
@@ -66,11 +66,6 @@ def test_kernels_are_launched_where_their_tensors_lie(monkeypatch):
         assert operators.implementation(name).__qualname__.startswith("on_its_device")
 
 
-def test_importing_the_package_loads_no_triton():
-    code = "import sys, isentrope; sys.exit('triton' in sys.modules or 'isentrope.gpu' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_without_triton_the_error_says_what_to_do():
     code = """
 import sys
@@ -90,53 +85,38 @@ def test_tensors_on_the_cpu_need_the_interpreter(monkeypatch):
     x = torch.zeros(1, 1, 4, 16)
     monkeypatch.setattr(isentrope.gpu, "_INTERPRETED", type("No", (), {"value": False}))
     for function, arguments in (("attention", (x, x, x)), ("decode", (x, x, x, None, None))):
-        with pytest.raises(ValueError, match=rf"\[{function}\] q must be on a CUDA or XPU device, or TRITON_INTERPRET=1"):
-            getattr(isentrope.gpu, function)(*arguments)
-
-
-def test_a_head_dimension_over_the_limit_is_an_error():
-    x = torch.zeros(1, 1, 4, 257)
-    with pytest.raises(ValueError, match="q must have a head dimension of at most 256 on this device; got 257"):
-        isentrope.gpu.attention(x, x, x)
-
-
-def test_double_precision_is_an_error():
-    x = torch.zeros(1, 1, 4, 16, dtype=torch.float64)
-    with pytest.raises(ValueError, match="q must be float32, bfloat16 or float16; got float64"):
-        isentrope.gpu.attention(x, x, x)
-
-
-def test_a_device_too_old_is_an_error(monkeypatch):
-    old = type("Old", (), {"major": 7, "minor": 5, "name": "T4", "multi_processor_count": 40})
-    monkeypatch.setattr(plan, "INTERPRETED", type("No", (), {"value": False}))
-    monkeypatch.setattr(torch, "get_device_module", lambda _: type("M", (), {"get_device_properties": lambda _: old}))
-    with pytest.raises(ValueError, match=r"compute capability 8.0 or later; got 7.5 \(T4\): move the call to the CPU"):
-        plan.chip_of.__wrapped__(torch.device("cuda"))
+        message = rf"\[{function}\] q must be on a CUDA or XPU device, or TRITON_INTERPRET=1"
+        assert_refused(message, getattr(isentrope.gpu, function), *arguments)
 
 
 @pytest.mark.parametrize("capability, kind, shared", [
     ((8, 0), "sm80", 164), ((8, 6), "sm80", 100), ((8, 7), "sm80", 164), ((8, 9), "sm80", 100), ((9, 0), "sm90", 228),
-    ((10, 0), "sm100", 228), ((12, 0), "sm80", 100),
+    ((10, 0), "sm100", 228), ((12, 0), "sm80", 100), ((7, 5), None, None),
 ])  # fmt: skip
 def test_a_chip_has_the_tiles_and_the_shared_memory_of_its_capability(capability, kind, shared, monkeypatch):
     major, minor = capability
-    card = type("Card", (), {"major": major, "minor": minor, "name": "Card", "multi_processor_count": 40})
+    card = type("Card", (), {"major": major, "minor": minor, "name": "T4", "multi_processor_count": 40})
     monkeypatch.setattr(plan, "INTERPRETED", type("No", (), {"value": False}))
     monkeypatch.setattr(torch, "get_device_module", lambda _: type("M", (), {"get_device_properties": lambda _: card}))
-    assert plan.chip_of.__wrapped__(torch.device("cuda")) == plan.Chip(kind, 40, "Card", shared << 10)
+    chip_of, cuda = plan.chip_of.__wrapped__, torch.device("cuda")
+    if kind is None:
+        assert_refused(r"compute capability 8.0 or later; got 7.5 \(T4\): move the call to the CPU", chip_of, cuda)
+    else:
+        assert chip_of(cuda) == plan.Chip(kind, 40, "T4", shared << 10)
 
 
-@pytest.mark.parametrize("name, wrong, message", [
-    ("k", torch.zeros(1, 2, 6, 8), "k must have shape"),
-    ("rule", "lgn(512)", "did you mean logn"),
-    ("soft_cap", -1.0, "soft_cap must be finite and not negative; got -1"),
-    ("key_end", torch.tensor([3, 4]), r"key_end must have shape \[1\]; got \[2\]"),
-    ("sinks", torch.zeros(3), r"sinks must have shape \[2\]; got \[3\]"),
+@pytest.mark.parametrize("changed, message", [
+    ({"k": torch.zeros(1, 2, 6, 8)}, "k must have shape"),
+    ({"rule": "lgn(512)"}, "did you mean logn"),
+    ({"soft_cap": -1.0}, "soft_cap must be finite and not negative; got -1"),
+    ({"key_end": torch.tensor([3, 4])}, r"key_end must have shape \[1\]; got \[2\]"),
+    ({"sinks": torch.zeros(3)}, r"sinks must have shape \[2\]; got \[3\]"),
+    (dict.fromkeys("qkv", torch.zeros(1, 1, 4, 257)), "q must have a head dimension of at most 256 on this device; got 257"),
+    (dict.fromkeys("qkv", torch.zeros(1, 1, 4, 16).double()), "q must be float32, bfloat16 or float16; got float64"),
 ])  # fmt: skip
-def test_errors_have_the_words_of_the_cpu(name, wrong, message):
-    call = {"q": torch.zeros(1, 2, 5, 16), "k": torch.zeros(1, 2, 6, 16), "v": torch.zeros(1, 2, 6, 16)} | {name: wrong}
-    with pytest.raises(ValueError, match=message):
-        isentrope.gpu.attention(**call)
+def test_errors_have_the_words_of_the_cpu(changed, message):
+    call = {"q": torch.zeros(1, 2, 5, 16), "k": torch.zeros(1, 2, 6, 16), "v": torch.zeros(1, 2, 6, 16)} | changed
+    assert_refused(message, isentrope.gpu.attention, **call)
 
 
 def waits_for_nothing(function, args, kwargs, result):
@@ -268,8 +248,7 @@ def test_offsets_beyond_32_bits():
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
         output = isentrope.gpu.attention(*leaves, attn_mask=mask if q is tensors[0] else mask.clone())
         results.append((output, *torch.autograd.grad(output, leaves, d_output)))
-    for a, b in zip(*results):
-        assert torch.equal(a, b)
+    assert all(map(torch.equal, *results))
 
 
 def test_torchs_own_function_is_taken_on_gpus():
@@ -307,5 +286,4 @@ def test_torchs_own_function_computes_the_same(options):
         assert "Differentiable" in type(got[0].grad_fn).__name__
     finally:
         library._destroy()
-    for a, b in zip(got, want):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
