@@ -1,13 +1,13 @@
 """Two-dimensional meshes: DTensors, and a whole model of transformers under FSDP2 and context parallel."""
 
 import runpy
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
 from cases import tensors, whole
 from families import CAUSAL, GQA
+from programs import ROOT
 from ranks import over, run
 from refusals import assert_refused
 from torch.distributed import init_device_mesh
@@ -176,9 +176,8 @@ def test_ropes_that_read_the_length_read_that_of_the_sequence(rank):
 
 
 def example(rank):
-    root = Path(__file__).parents[3]
-    module = runpy.run_path(str(root / "examples/context_parallel.py"))
-    return module["train"]((root / "LICENSE").read_bytes(), steps=6)
+    module = runpy.run_path(str(ROOT / "examples/context_parallel.py"))
+    return module["train"]((ROOT / "LICENSE").read_bytes(), steps=6)
 
 
 @pytest.mark.long
