@@ -17,6 +17,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 CONFIG: dict[str, Any] = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
                               num_attention_heads=4, num_key_value_heads=2, head_dim=8)  # fmt: skip
+SHORTEST: dict[str, list[Any]] = {  # arguments of the shortest run of each command that reads a model
+    "inspect": ["--texts", 1, "--max-length", 8],
+    "calibrate": ["--rope", "yarn:4", "--texts", 1, "--length", 256, "--passages", 1, "--lengths", 512, 1024],
+    "evaluate": ["--rules", "standard", "scaled(1.1)", "--passages", 1, "--lengths", 0, 256],
+}
 
 
 def model(attention="sdpa", sharper=20, **changes):
