@@ -12,7 +12,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import re
 import statistics
 import sys
 import time
@@ -31,8 +30,9 @@ from isentrope._core.files import write_text
 from isentrope.commands.doctor import processor_name
 from isentrope.distributed import ring
 
-sys.path.append(str(Path(__file__).parents[1] / "scripts"))
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("scripts", "docs/generate")]
 from json_rows import write_rows
+from marks import put
 
 CORES = len(os.sched_getaffinity(0))
 WAYS = [("ring", "contiguous"), ("ring", "zigzag"), ("all_gather", "zigzag"), ("all_to_all", "contiguous")]
@@ -186,11 +186,8 @@ def table(result):
 
 
 def page(text, result):
-    blocks = {"ways": f"{table(result)}\n\n{machine_of(result)}", "plan": cost_model.plan()}
-    for name, block in blocks.items():
-        text = re.sub(f"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", lambda match, block=block: f"{match[1]}{block}\n{match[2]}",
-                      text, flags=re.DOTALL)  # fmt: skip
-    return text
+    text = put(text, "ways", [table(result), "", machine_of(result)])
+    return put(text, "plan", [cost_model.plan()])
 
 
 def machine_of(result):

@@ -1,6 +1,7 @@
 """Times systems in turns and compares them: shared by the benchmarks of CPUs and of GPUs."""
 
 import argparse
+import datetime
 import json
 import random
 import statistics
@@ -73,6 +74,14 @@ def add_rates(row, limit):
         "limit": limit, "best_peer": best["name"], "ratio": isentrope["rate"] / best["rate"],
         "of_limit": isentrope["rate"] / limit if limit else None, "statistics_cost": None if cost is None else cost - 1,
     }  # fmt: skip
+
+
+def record_of(path, about):
+    """Returns the record of a file, a new one if there is none. Raises SystemExit if it is about another machine or setting."""
+    record = json.loads(path.read_text()) if path.exists() else about | {"date": datetime.date.today().isoformat(), "rows": []}
+    if any(record[name] != value for name, value in about.items()):
+        raise SystemExit(f"[bench] the record must be one of {about}; got {path}")
+    return record
 
 
 def processor_times(calls, rounds):

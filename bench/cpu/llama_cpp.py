@@ -8,7 +8,6 @@ interrupted measurement goes on. Rates are tokens per second; compare the best, 
 """
 
 import argparse
-import datetime
 import itertools
 import json
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))
 from bench.cpu.run import name_of_cpu
+from bench.harness import record_of
 from scripts.json_rows import write_rows
 
 
@@ -38,15 +38,6 @@ def rate(bench: Path, model: Path, cache: str, threads: int, work: str, library:
     return result["avg_ts"]
 
 
-def record_of(path: Path, model: Path, threads: int) -> dict:
-    """Returns the record, a new one if there is none. Raises SystemExit if it is that of another machine, model or number of threads."""
-    about = {"kind": "llama.cpp", "machine": name_of_cpu(), "model": model.stem, "threads": threads}
-    record = json.loads(path.read_text()) if path.exists() else about | {"date": datetime.date.today().isoformat(), "rows": []}
-    if any(record[name] != value for name, value in about.items()):
-        raise SystemExit(f"[llama_cpp] the record must be one of {about}; got {path}")
-    return record
-
-
 def row_of(rows: list[dict], cache: str, work: str) -> dict:
     """Returns the row of a cache and a work, which it appends if there is none."""
     for row in rows:
@@ -65,7 +56,8 @@ def main() -> None:
     parser.add_argument("--caches", nargs="+", default=["f16", "bf16"])
     parser.add_argument("--work", nargs="+", default=["p512", "p8192", "d0", "d8192"])
     options = parser.parse_args()
-    record = record_of(options.record, options.model, options.threads)
+    about = {"kind": "llama.cpp", "machine": name_of_cpu(), "model": options.model.stem, "threads": options.threads}
+    record = record_of(options.record, about)
     print("cache  work     llama.cpp  isentrope  ratio")
     for cache, work in itertools.product(options.caches, options.work):
         row = row_of(record["rows"], cache, work)

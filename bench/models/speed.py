@@ -8,13 +8,11 @@ The model has the shape of SmolLM2-135M and random weights; under vLLM a tenth o
 """
 
 import argparse
-import json
 import os
 import random
 import sys
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
 
 import torch
@@ -23,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from isentrope.commands.doctor import processor_name
 
 sys.path.append(str(Path(__file__).parents[2]))
-from bench.harness import timed
+from bench.harness import record_of, timed
 from scripts.json_rows import write_rows
 
 THREADS = 2
@@ -149,15 +147,6 @@ def measure(prepare, rounds):
     return {"tokens": tokens, "systems": timed(runs, rounds, lambda name: seconds_of(runs[name]), lambda name, output: {})}
 
 
-def record_of(path):
-    """Returns the record, a new one if there is none. Raises SystemExit if it is that of another machine."""
-    about = {"kind": "models", "machine": processor_name(), "threads": THREADS}
-    record = json.loads(path.read_text()) if path.exists() else about | {"date": str(date.today()), "rows": []}
-    if any(record[name] != value for name, value in about.items()):
-        raise SystemExit(f"[speed] the record must be one of {about}; got {path}")
-    return record
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("record", type=Path)
@@ -167,7 +156,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(THREADS)
-    record = record_of(options.record)
+    record = record_of(options.record, {"kind": "models", "machine": processor_name(), "threads": THREADS})
     for dtype in options.types:
         for work, prepare in {"transformers": in_transformers, "vllm": in_vllm}[options.engine](getattr(torch, dtype)):
             key = {"engine": options.engine, "work": work, "dtype": dtype}

@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <string_view>
 #include <type_traits>
 
-#include "bindings/c/parallel.h"
 #include "isentrope/error.h"
 #include "src/call/arguments.h"
 
@@ -149,6 +150,47 @@ void set_argument(const char* function, isentrope_options* options, const char* 
                            }
                          });
   if (!found) fail(function, "name", "be one of " + names, '"' + std::string(wanted) + '"');
+}
+
+// Tasks of one job. The thread that waits for all tasks rethrows the first exception of a task,
+// because an exception must neither unwind the caller's C code nor end a thread.
+class Job {
+ public:
+  explicit Job(const std::function<void(std::int64_t)>& body) : body_(body) {}
+
+  void run(std::int64_t index) noexcept {
+    try {
+      body_(index);
+    } catch (...) {
+      if (!failed_.exchange(true)) first_ = std::current_exception();
+    }
+    ran_.fetch_add(1);
+  }
+
+  void finish(std::int64_t tasks) const {
+    if (first_) std::rethrow_exception(first_);
+    // Missing tasks would silently leave results unwritten.
+    if (ran_ != tasks) {
+      throw std::runtime_error("[parallel_for] every task must run once; got " +
+                               std::to_string(ran_.load()) + " of " + std::to_string(tasks));
+    }
+  }
+
+ private:
+  const std::function<void(std::int64_t)>& body_;
+  std::atomic<bool> failed_ = false;
+  std::atomic<std::int64_t> ran_ = 0;
+  std::exception_ptr first_;
+};
+
+ParallelFor through_c(isentrope_parallel_for parallel_for, void* user) {
+  return [parallel_for, user](std::int64_t tasks, const std::function<void(std::int64_t)>& body) {
+    Job job(body);
+    parallel_for(
+        user, tasks, [](void* task, std::int64_t index) { static_cast<Job*>(task)->run(index); },
+        &job);
+    job.finish(tasks);
+  };
 }
 
 }  // namespace

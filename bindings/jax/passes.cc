@@ -1,8 +1,13 @@
 #include "bindings/jax/passes.h"
 
+#include <map>
+#include <mutex>
+#include <utility>
 #include <vector>
 
+#include "isentrope/cuda/attention.h"
 #include "isentrope/derivatives.h"
+#include "isentrope/error.h"
 
 namespace isentrope::jax {
 namespace {
@@ -20,8 +25,6 @@ AttentionTangents tangents_of(const Call& part) {
           .bias = part.view<const float, 4>("t_bias"),
           .sinks = part.view<const float, 1>("t_sinks")};
 }
-
-}  // namespace
 
 AttentionOutput output_of(const Call& part) {
   return {part.tensor("output"), part.statistics<RowStatistics>("")};
@@ -41,6 +44,21 @@ AttentionGradients gradients_of(const Call& part) {
           .d_bias = part.view<float, 4>("d_bias"),
           .d_sinks = part.view<float, 1>("d_sinks")};
 }
+
+// Opens each device once. None is closed, because XLA may call until the process ends.
+cuda::Place place_of(const Call& part, const OnDevice& on) {
+  static std::mutex mutex;
+  static auto& devices = *new std::map<std::pair<std::string, int>, cuda::Device>();
+  const std::lock_guard lock(mutex);
+  const std::string kernels = part.kernels();
+  return {devices.try_emplace({kernels, on.ordinal}, kernels, on.ordinal).first->second, on.stream};
+}
+
+void must_be_absent(bool is_there, const std::string& what) {
+  if (is_there) throw Error("[attention] " + what + " must be absent on a device; got it");
+}
+
+}  // namespace
 
 void forward(Call& part, const ParallelFor& parallel_for) {
   if (part.in_float64()) return forward_in_float64(part);
@@ -83,6 +101,19 @@ void second_order(Call& part, const ParallelFor& parallel_for) {
                           .d_output = part.tensor("d_output"),
                           .d_statistics = part.statistics<ConstRowStatistics>("d_")},
                          gradients_of(part));
+}
+
+void forward_on_device(Call& part, const OnDevice& on) {
+  must_be_absent(part.in_float64(), "float64");
+  // It is counted in int64 there.
+  must_be_absent(static_cast<bool>(part.view<std::int32_t, 3>("support")), "support");
+  cuda::attention_forward(part.input(), part.options(), output_of(part), place_of(part, on));
+}
+
+void backward_on_device(Call& part, const OnDevice& on) {
+  must_be_absent(part.in_float64(), "float64");
+  cuda::attention_backward(part.input(), part.options(), upstream_of(part), gradients_of(part),
+                           place_of(part, on));
 }
 
 }  // namespace isentrope::jax

@@ -2,13 +2,8 @@
 #pragma once
 
 #include "bindings/jax/call.h"
-#include "isentrope/cuda/attention.h"
 
 namespace isentrope::jax {
-
-[[nodiscard]] AttentionOutput output_of(const Call& part);
-[[nodiscard]] AttentionGradientInput upstream_of(const Call& part);
-[[nodiscard]] AttentionGradients gradients_of(const Call& part);
 
 // parallel_for runs tasks as the call's context does.
 void forward(Call& part, const ParallelFor& parallel_for);

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from statistics import fmean
+from statistics import correlation, fmean
 
 from text import ROOT, decimal, from_to, interval, record, signed, table, with_interval
 
@@ -12,12 +12,6 @@ METHODS = ("entropy", "none", "yarn", "logn", "best")
 
 def flat(numbers: list) -> list[float]:
     return [x for item in numbers for x in (flat(item) if isinstance(item, list) else [float("nan") if item is None else item])]
-
-
-def correlation(x: list[float], y: list[float]) -> float:
-    mean_x, mean_y = fmean(x), fmean(y)
-    products = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y))
-    return products / (sum((a - mean_x) ** 2 for a in x) * sum((b - mean_y) ** 2 for b in y)) ** 0.5
 
 
 def gains(studies: list[dict]) -> list[str]:

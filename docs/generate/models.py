@@ -1,5 +1,6 @@
 """Tables of docs/models.md, from the verdicts of tests/python/sweep/sweep.py."""
 
+from collections import Counter
 from itertools import groupby
 
 from text import record, table
@@ -15,12 +16,6 @@ VERDICTS = {
 }
 
 
-def counts(record: dict[str, dict[str, dict]]) -> list[str]:
-    rows = [[f"{verdict}: {meaning}", *(str(sum(x["verdict"] == verdict for x in record[version].values())) for version in record)]
-            for verdict, meaning in VERDICTS.items()]  # fmt: skip
-    return table(["verdict", *(f"transformers {version}" for version in record)], rows)
-
-
 SCALES = {
     "agrees": "the same, with the factors measured on queries and keys",
     "not measured": "the passed one is the same",
@@ -28,11 +23,11 @@ SCALES = {
 }
 
 
-def scales(record: dict[str, dict[str, dict]]) -> list[str]:
-    rows = [[f"{words}: {meaning}",
-             *(str(sum(x.get("scale", "").startswith(words) for x in record[version].values())) for version in record)]
-            for words, meaning in SCALES.items()]  # fmt: skip
-    return table(["scale that `model_rule` tells", *(f"transformers {version}" for version in record)], rows)
+def counts(record: dict[str, dict[str, dict]], head: str, key: str, meanings: dict[str, str]) -> list[str]:
+    """Returns how many families of each version of transformers have each word, in front of a colon, as their key."""
+    found = [Counter(x.get(key, "").partition(":")[0] for x in verdicts.values()) for verdicts in record.values()]
+    rows = [[f"{word}: {meaning}", *(str(of[word]) for of in found)] for word, meaning in meanings.items()]
+    return table([head, *(f"transformers {version}" for version in record)], rows)
 
 
 def not_measured(record: dict[str, dict[str, dict]]) -> list[str]:
@@ -73,7 +68,9 @@ def names(record: dict[str, dict[str, dict]], verdict: str) -> list[str]:
 
 def tables() -> dict[tuple[str, str], list[str]]:
     found = record("models")
-    by_mark = {"counts": counts(found), "scales": scales(found), "not measured": not_measured(found), "left out": left_out(found)}
+    by_mark = {"not measured": not_measured(found), "left out": left_out(found)}
+    by_mark["counts"] = counts(found, "verdict", "verdict", VERDICTS)
+    by_mark["scales"] = counts(found, "scale that `model_rule` tells", "scale", SCALES)
     by_mark |= {verdict: names(found, verdict) for verdict in ("right", "no attention")}
     by_mark |= {verdict: reasons(found, verdict) for verdict in ("wrong", "right but for padding", "refused", "not made")}
     return {("docs/models.md", mark): lines for mark, lines in by_mark.items()}

@@ -6,6 +6,7 @@
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,6 @@ import calibration
 import charts
 import gpu_tiles
 import models
-import recipes
 import speed
 import statistic_fields
 import studies
@@ -22,6 +22,20 @@ import test_tables
 import theory
 from marks import put
 from text import ROOT
+
+
+EXAMPLE = re.compile(r"<!-- begin (examples/[\w/.-]+) -->")
+LANGUAGES = {".py": "python", ".cc": "cpp", ".c": "c", ".txt": "cmake", "": "bash"}
+
+
+def examples() -> dict[tuple[str, str], list[str]]:
+    """Returns files of examples/ for the pages that show them, README.md among them."""
+    found = {}
+    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))):
+        for name in EXAMPLE.findall(page.read_text()):
+            lines = (ROOT / name).read_text().splitlines()
+            found[str(page.relative_to(ROOT)), name] = [f"```{LANGUAGES[(ROOT / name).suffix]}", *lines, "```"]
+    return found
 
 
 def main() -> int:
@@ -36,7 +50,7 @@ def main() -> int:
     numbers = run("isentrope_docs_numbers", *(ROOT / f"docs/results/{name}.json" for name in studies.NAMES))
     files = charts.figures(numbers) | gpu_tiles.files()
     tables = speed.tables() | calibration.tables() | theory.tables(numbers, run) | studies.tables(numbers)
-    for (page, mark), lines in (tables | test_tables.tables() | models.tables() | statistic_fields.tables() | recipes.tables()).items():
+    for (page, mark), lines in (tables | test_tables.tables() | models.tables() | statistic_fields.tables() | examples()).items():
         files[page] = put(files.get(page) or (ROOT / page).read_text(), mark, lines)
     stale = {ROOT / name: text for name, text in files.items() if not (ROOT / name).exists() or (ROOT / name).read_text() != text}
     for path, text in stale.items():

@@ -1,7 +1,7 @@
 """Tables of the laboratory: the study, declared experiments, and the note's experiment by model size."""
 
 import math
-from statistics import fmean
+from statistics import fmean, linear_regression
 from typing import Any
 
 from text import decimal, interval, record, signed, table, with_interval
@@ -212,10 +212,8 @@ def gains_of(cell: dict, n: int) -> dict[int, float]:
 
 def at_the_notes_size(values: list[float]) -> float:
     """Returns the value at the note's size of the least-squares line in ln k through values by k >= 1."""
-    x = [math.log(k) for k in range(1, len(values) + 1)]
-    mean_x, mean_y = fmean(x), fmean(values)
-    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, values)) / sum((a - mean_x) ** 2 for a in x)
-    return mean_y + slope * (math.log(NOTES_SIZE) - mean_x)
+    slope, at_one = linear_regression([math.log(k) for k in range(1, len(values) + 1)], values)
+    return at_one + slope * math.log(NOTES_SIZE)
 
 
 def line(study: Study) -> list[str]:

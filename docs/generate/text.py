@@ -5,7 +5,7 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "python/isentrope/models"))  # without the package, which has to be built
@@ -46,8 +46,8 @@ def interval(low: float | None, high: float | None, decimals: int) -> str:
 def with_interval(differences: Sequence[float], decimals: int) -> str:
     """Returns "−0.118 [−0.163, −0.073]": mean of paired differences, and its 95 % interval by Student's t of three or more."""
     middle, count = fmean(differences), len(differences)
-    variance = sum((x - middle) ** 2 for x in differences) / max(count - 1, 1)
-    half = student.quantile(count - 1) * math.sqrt(variance / count) if count > 2 and variance else math.nan
+    deviation = stdev(differences) if count > 2 else 0
+    half = student.quantile(count - 1) * deviation / math.sqrt(count) if deviation else math.nan
     return f"{signed(middle, decimals)} {interval(middle - half, middle + half, decimals)}"
 
 

@@ -15,12 +15,6 @@ from isentrope.commands.frame import program
 _IN_PYTHON = ("calibrate", "doctor", "evaluate", "inspect", "tune")
 
 
-def _program() -> str:
-    """Returns the path of the program `isentrope`: in the wheel, else next to this interpreter or on PATH."""
-    in_wheel = Path(__file__).parents[1] / "isentrope.scripts" / "isentrope"
-    return str(in_wheel) if in_wheel.exists() else program("isentrope", "has the other commands")
-
-
 def main(arguments: list[str]) -> int:
     """Runs the command that the first argument names, and returns its exit status."""
     name = arguments[0] if arguments else ""
@@ -29,7 +23,8 @@ def main(arguments: list[str]) -> int:
     if name == "check" and {"gpu", "--backend=gpu"} & set(arguments):
         return importlib.import_module("isentrope.commands.check").main(arguments[1:])
     try:
-        file = _program()
+        in_wheel = Path(__file__).parents[1] / "isentrope.scripts" / "isentrope"
+        file = str(in_wheel) if in_wheel.exists() else program("isentrope", "has the other commands")
         os.execv(file, [file, *arguments])
     except OSError as error:
         print(f"isentrope: {error}", file=sys.stderr)

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
-    "AttentionState",
-    "Monitor",
-    "QKClip",
-    "SSMax",
-    "ScaleRule",
-    "Statistics",
-    "attention",
-    "attention_rows",
-    "calibrate",
-    "decode",
-    "inspect",
-    "merge",
-    "quantize",
-    "received",
-    "row_lengths",
-    "scaled_dot_product_attention",
-    "sdpa",
-    "varlen_attention",
-    "weights_at",
-    "write_cache",
-]
+    "AttentionState", "Monitor", "QKClip", "SSMax", "ScaleRule", "Statistics", "attention", "attention_rows", "calibrate", "decode",
+    "inspect", "merge", "quantize", "received", "row_lengths", "scaled_dot_product_attention", "sdpa", "varlen_attention",
+    "weights_at", "write_cache",
+]  # fmt: skip
 
 try:
     with warnings.catch_warnings():
@@ -42,10 +26,10 @@ except ImportError as _error:
 
 import isentrope.sdpa as sdpa
 from isentrope._core import autograd as _autograd  # noqa: F401, registers gradients
-from isentrope._core import devices as _devices
 from isentrope._core import fakes as _fakes  # noqa: F401, registers shapes of results
 from isentrope._core import key_statistics as _key_statistics  # noqa: F401, registers theirs
 from isentrope._core.after_import import after_import as _after_import
+from isentrope._core.library import KERNELS as _KERNELS
 from isentrope.functions import attention, attention_rows, decode, row_lengths, varlen_attention
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
@@ -62,13 +46,33 @@ if TYPE_CHECKING:
     from isentrope.states import AttentionState, merge
 
 
-def _in_triton(operator: str) -> Any:
-    from isentrope.gpu.operators import implementation
+def _in_triton(name: str) -> Callable[..., Any]:
+    """Returns an operator for GPU tensors, whose kernels are loaded by the first call."""
 
-    return implementation(operator)
+    def run(*args: Any) -> Any:
+        try:
+            from isentrope.gpu.operators import implementation
+
+            operator = implementation(name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "triton":
+                raise
+            raise ModuleNotFoundError(
+                "[attention] tensors on a GPU need triton, which GPU builds of torch include; got an "
+                "environment without: pip install triton, or move the call to the CPU",
+                name="triton",
+            ) from error
+        return operator(*args)
+
+    return run
 
 
-_devices.register(_in_triton)
+for _name in (
+    "attention", "attention.plain", "attention_backward", "attention_backward.plain", "attention_second_order",
+    "attention_tangent", "decode", "received", "received_paged", "row_lengths", "weights_at", "weights_at_paged", "write_cache",
+):  # fmt: skip
+    for _key in ("CUDA", "XPU"):
+        _KERNELS.impl(_name, _in_triton(_name), _key)
 
 
 def _shard() -> None:

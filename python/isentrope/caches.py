@@ -17,12 +17,9 @@ def write_cache(k: Tensor, v: Tensor, k_cache: Tensor, v_cache: Tensor, slot_map
     page_size + row, as in vLLM; negative: not written. The last of several tokens with one slot remains on the CPU. A
     GPU keeps any of them, and does not write slots past the cache. Raises ValueError or TypeError.
     """
-    for name, tensor in (("k", k), ("v", v)):
-        if not isinstance(tensor, Tensor) or tensor.is_nested or tensor.dim() != 3:
-            raise ValueError(f"[write_cache] {name} must be a tensor of 3 dimensions; got {kind(tensor)}")
-    for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
-        if not isinstance(tensor, Tensor) or tensor.is_nested or tensor.dim() != 4:
-            raise ValueError(f"[write_cache] {name} must be a tensor of 4 dimensions; got {kind(tensor)}")
+    for name, tensor, rank in (("k", k, 3), ("v", v, 3), ("k_cache", k_cache, 4), ("v_cache", v_cache, 4)):
+        if not isinstance(tensor, Tensor) or tensor.is_nested or tensor.dim() != rank:
+            raise ValueError(f"[write_cache] {name} must be a tensor of {rank} dimensions; got {kind(tensor)}")
     try:
         slots = integers("slot_mapping", slot_mapping, k, k)
     except (TypeError, ValueError) as error:

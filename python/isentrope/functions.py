@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -15,37 +15,26 @@ from isentrope._core.call import call_of, without_sdpa_names
 from isentrope._core.checks import CHECKS, kind
 from isentrope._core.layouts import is_jagged, jagged_attention
 from isentrope._core.library import CHECKED
-from isentrope._core.options import KNOWN, MaskOptions, Options, PackedOptions, RowOptions, SequenceOptions, check_names
+from isentrope._core.options import KNOWN, MaskOptions, Options, PackedOptions, RowOptions, SequenceOptions, Unpack, check_names
 from isentrope._core.plain import OPTIONS as PLAIN_OPTIONS
 from isentrope._core.plain import attend_plainly
 from isentrope._core.values import is_integer
-from isentrope.statistics import StatisticNames, Statistics, statistic_names, unpack, wanted_bits
+from isentrope.statistics import StatisticNames, Statistics, converted, statistic_names, unpack, wanted_bits
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
+_No = Literal[False]
 _Wanted = Literal[True] | Sequence[str]
-_WithStatistics = tuple[Tensor, Statistics]
+_Pair = tuple[Tensor, Statistics]
 
 
 @overload
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, *,
-    return_stats: Literal[False] = False, **options: Unpack[Options],
-) -> Tensor: ...  # fmt: skip
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_stats: _No = False, **options: Unpack[Options]) -> Tensor: ...
 
 
 @overload
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, *,
-    return_stats: _Wanted, **options: Unpack[Options],
-) -> _WithStatistics: ...  # fmt: skip
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_stats: _Wanted, **options: Unpack[Options]) -> _Pair: ...
 
 
-def attention(
-    q: Tensor, k: Tensor, v: Tensor, *,
-    return_stats: StatisticNames = False, **options: Any,
-) -> Any:  # fmt: skip
+def attention(q: Tensor, k: Tensor, v: Tensor, *, return_stats: StatisticNames = False, **options: Any) -> Any:
     """Computes attention whose softmax scale may depend on the number of keys that each row sees.
 
         z = soft_cap tanh(lambda q.k / soft_cap) + bias       p = softmax(z, sinks)       output = p v
@@ -107,22 +96,19 @@ def attention(
 
 @overload
 def attention_rows(
-    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
-    return_stats: Literal[False] = False, **options: Unpack[RowOptions],
-) -> Tensor: ...  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *, return_stats: _No = False, **options: Unpack[RowOptions]
+) -> Tensor: ...
 
 
 @overload
 def attention_rows(
-    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
-    return_stats: _Wanted, **options: Unpack[RowOptions],
-) -> _WithStatistics: ...  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *, return_stats: _Wanted, **options: Unpack[RowOptions]
+) -> _Pair: ...  # fmt: skip
 
 
 def attention_rows(
-    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *,
-    return_stats: StatisticNames = False, **options: Any,
-) -> Any:  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, lambda_: Tensor, *, return_stats: StatisticNames = False, **options: Any
+) -> Any:
     """Computes `attention` with a given softmax scale for each row, differentiable with respect to it.
 
     lambda_: float32, broadcastable to [batch, heads, queries]. Everything else, errors included, is as in `attention`.
@@ -143,7 +129,7 @@ def varlen_attention(
     q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k: Tensor | None = None, max_q: int | None = None,
     max_k: int | None = None, *, block_table: Tensor | None = None, seqused_k: Tensor | None = None,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
-    return_stats: Literal[False] = False, **options: Unpack[PackedOptions],
+    return_stats: _No = False, **options: Unpack[PackedOptions],
 ) -> Tensor: ...  # fmt: skip
 
 
@@ -153,7 +139,7 @@ def varlen_attention(
     max_k: int | None = None, *, block_table: Tensor | None = None, seqused_k: Tensor | None = None,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: _Wanted, **options: Unpack[PackedOptions],
-) -> _WithStatistics: ...  # fmt: skip
+) -> _Pair: ...  # fmt: skip
 
 
 def varlen_attention(
@@ -193,35 +179,27 @@ def varlen_attention(
     options = without_sdpa_names(q, k, check_names("varlen_attention", options))
     q = q.transpose(0, 1).unsqueeze(0)
     if paged:
+        if cu_seq_k is not None:
+            raise ValueError(f"[varlen_attention] cu_seq_k must be None with block_table; got {kind(cu_seq_k)}")
+        prefix: Any = options.get("prefix_keys")
+        if is_integer(prefix) and isinstance(block_table, Tensor):
+            options["prefix_keys"] = block_table.new_full(block_table.shape[:1], prefix, dtype=torch.int64)
         cache = Cache(q, k, v, block_table, seqused_k, k_scale, v_scale, cu_seq_q)
-        result = _over_packed_queries(cache, cu_seq_k, return_stats, options)
+        result = _over_cache("varlen_attention", cache, return_stats, options)
     else:
         for name, given in (("seqused_k", seqused_k), ("k_scale", k_scale), ("v_scale", v_scale)):
             if given is not None:
                 raise ValueError(f"[varlen_attention] {name} must be None without block_table; got {kind(given)}")
         k, v = (tensor.transpose(0, 1).unsqueeze(0) for tensor in (k, v))
         result = attend(call_of(q, k, v, cu_seqlens_q=cu_seq_q, cu_seqlens_k=cu_seq_k, **options), return_stats)
-    output = result if return_stats is False else result[0]
-    output = output.squeeze(0).transpose(0, 1)
-    if return_stats is False:
-        return output
-    return output, Statistics(*(x if x is None else x.squeeze(0) for x in result[1]))  # type: ignore[arg-type]
-
-
-def _over_packed_queries(cache: Cache, cu_seq_k: Any, return_stats: StatisticNames, options: dict[str, Any]) -> Any:
-    if cu_seq_k is not None:
-        raise ValueError(f"[varlen_attention] cu_seq_k must be None with block_table; got {kind(cu_seq_k)}")
-    prefix: Any = options.get("prefix_keys")
-    if is_integer(prefix) and isinstance(cache.block_table, Tensor):
-        options["prefix_keys"] = cache.block_table.new_full(cache.block_table.shape[:1], prefix, dtype=torch.int64)
-    return _over_cache("varlen_attention", cache, return_stats, options)
+    return converted(result, lambda x: x.squeeze(0).transpose(0, 1), lambda x: x.squeeze(0))
 
 
 @overload
 def decode(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor | None = None, seqused_k: Tensor | None = None, *,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
-    return_stats: Literal[False] = False, **options: Unpack[SequenceOptions],
+    return_stats: _No = False, **options: Unpack[SequenceOptions],
 ) -> Tensor: ...  # fmt: skip
 
 
@@ -230,7 +208,7 @@ def decode(
     q: Tensor, k_cache: Tensor, v_cache: Tensor, block_table: Tensor | None = None, seqused_k: Tensor | None = None, *,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None,
     return_stats: _Wanted, **options: Unpack[SequenceOptions],
-) -> _WithStatistics: ...  # fmt: skip
+) -> _Pair: ...  # fmt: skip
 
 
 @overload

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,11 +14,8 @@ from isentrope._core.cache import Cache
 from isentrope._core.call import Call, call_of, without_sdpa_names
 from isentrope._core.checks import integers, per_row
 from isentrope._core.library import CHECKED
-from isentrope._core.options import KeyOptions, check_names
+from isentrope._core.options import KeyOptions, Unpack, check_names
 from isentrope._core.values import check_choice
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 def received(

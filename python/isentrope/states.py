@@ -52,14 +52,11 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
     Raises TypeError if a side is not a state of dense tensors. Raises ValueError if a side has no lse, if it has
     variance without entropy, or if the shapes differ.
     """
-    device = getattr(getattr(a, "output", None), "device", torch.device("cpu"))
     for name, state in (("a", a), ("b", b)):
         require_state(name, state)
         for part, tensor in (("output", state.output), *state.statistics._asdict().items()):
-            if tensor is not None and tensor.device != device:
-                raise ValueError(
-                    f"[merge] {name} must have its {part} on {device}, as the other tensors; got {tensor.device}"
-                )
+            if tensor is not None and tensor.device != (device := a.output.device):
+                raise ValueError(f"[merge] {name} must have its {part} on {device}, as the other tensors; got {tensor.device}")
     x, y = a.statistics, b.statistics
     if x.lse is None or y.lse is None:
         raise ValueError("[merge] a and b must have statistics with lse; got a side without")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -63,6 +63,14 @@ def _require(what: str, name: str, value: Tensor | None) -> Tensor:
     if value is None:
         raise ValueError(f"[Statistics] return_stats must contain {name!r} for {what}; got none")
     return value
+
+
+def converted(result: Any, output: Callable[[Tensor], Tensor], statistic: Callable[[Tensor], Tensor]) -> Any:
+    """Converts a result of `attention`: the output, and each statistic if there are any."""
+    if isinstance(result, Tensor):
+        return output(result)
+    columns: Any = (x if x is None else statistic(x) for x in result[1])
+    return output(result[0]), Statistics(*columns)
 
 
 ALL = sum(BITS.values())

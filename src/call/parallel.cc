@@ -123,7 +123,6 @@ class ProcessPool {
 
  private:
   static inline std::atomic<Pool*> pool_ = nullptr;
-  static inline std::atomic<Pool*> parents_ = nullptr;  // reachable: no leak
 } process_pool;
 
 }  // namespace

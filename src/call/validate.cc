@@ -6,7 +6,6 @@
 
 #include "src/call/arguments.h"
 #include "src/call/mask_parts.h"
-#include "src/call/validate_pages.h"
 
 namespace isentrope {
 namespace {

@@ -36,6 +36,13 @@ void validate_second_order(const AttentionInput& input, const AttentionOptions& 
                            const AttentionSecondOrderInput& second,
                            const AttentionGradients& result);
 
+// Throws Error unless table, lengths and options fit a call. Does not read arrays.
+void check_pages(const Checks& check, const AttentionInput& input, const AttentionOptions& options);
+
+// Throws Error unless page numbers, numbers of keys and beginnings of queries are valid. Reads the
+// arrays, in host memory, after check_pages().
+void check_page_contents(const Checks& check, const AttentionInput& input);
+
 // Adds all arrays of the input and the options.
 void add_inputs(ArrayOverlaps& check, const AttentionInput& input, const AttentionOptions& options);
 // Does what validate_input() does, for calls with derivatives, which paged keys and 8-bit codes do

@@ -1,9 +1,10 @@
-#include "src/call/validate_pages.h"
+// Validation of paged caches.
 
 #include <string>
 
 #include "src/call/mask_parts.h"
 #include "src/call/sequences.h"
+#include "src/call/validate.h"
 
 namespace isentrope {
 namespace {

@@ -1,6 +1,6 @@
-#include "src/config/families.h"
-
 #include <algorithm>
+
+#include "src/config/family_rules.h"
 
 namespace isentrope {
 namespace {

@@ -184,32 +184,11 @@ class LargestKeysTask : GradientTask {
   }
 };
 
-void backward_items(const BackwardCall& call, std::int64_t begin, std::int64_t end) {
-  BackwardTask task(call);
-  for (std::int64_t index = begin; index < end; ++index) task.run(index);
-}
-
-void largest_keys_of_items(const BackwardCall& call, std::int64_t begin, std::int64_t end) {
-  LargestKeysTask task(call);
-  for (std::int64_t index = begin; index < end; ++index) task.run(index);
-}
-
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace isentrope {
-
-HWY_EXPORT(backward_items);
-HWY_EXPORT(largest_keys_of_items);
-
-void run_backward(const BackwardCall& call, std::int64_t begin, std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(backward_items)(call, begin, end);
-}
-void find_largest_keys(const BackwardCall& call, std::int64_t begin, std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(largest_keys_of_items)(call, begin, end);
-}
-
-}  // namespace isentrope
-#endif  // HWY_ONCE
+#define ISENTROPE_TASKS(define)                    \
+  define(run_backward, BackwardTask, BackwardCall) \
+      define(find_largest_keys, LargestKeysTask, BackwardCall)
+#include "src/cpu/run_tasks-inl.h"

@@ -40,23 +40,12 @@ class DecodeTask {
         block_(call, static_cast<bool>(call.output.statistics.distance), &call.masks),
         keys_(call.input.k, call.input.k_scale),
         values_(call.input.v, call.input.v_scale),
-        scratch_({block_.pointers(kStateRows),
-                  block_.copy(kStateRows),
-                  block_.lambda(kStateRows),
-                  block_.ranges(kStateRows),
-                  block_.mask_rows(kStateRows),
-                  block_.own_keys(kStateRows),
-                  keys_.pointers(kBlockKeys),
-                  keys_.scales(kBlockKeys),
-                  keys_.copy(kBlockKeys),
-                  values_.pointers(kBlockKeys),
-                  values_.scales(kBlockKeys),
-                  values_.copy(kBlockKeys),
-                  {queries_, kStateRows * round_up(columns_, panel_width())},
-                  {few_keys_, kFewKeys * columns_},
-                  {few_values_, kFewKeys * value_columns_},
-                  {sums_, kStateRows * sums_stride()},
-                  {by_row_, kStateRows * sums_stride()}}) {}
+        scratch_(block_.arrays(kStateRows), keys_.arrays(kBlockKeys), values_.arrays(kBlockKeys),
+                 Scratch::Array(queries_, kStateRows * round_up(columns_, panel_width())),
+                 Scratch::Array(few_keys_, kFewKeys * columns_),
+                 Scratch::Array(few_values_, kFewKeys * value_columns_),
+                 Scratch::Array(sums_, kStateRows * sums_stride()),
+                 Scratch::Array(by_row_, kStateRows * sums_stride())) {}
 
   void run(std::int64_t index) noexcept {
     item_ = item_of(call_.plan, index);
@@ -179,23 +168,9 @@ class DecodeTask {
   WorkItem item_{};
 };
 
-void decode_items(const ForwardCall& call, std::int64_t begin, std::int64_t end) {
-  DecodeTask task(call);
-  for (std::int64_t index = begin; index < end; ++index) task.run(index);
-}
-
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace isentrope {
-
-HWY_EXPORT(decode_items);
-
-void run_decode(const ForwardCall& call, std::int64_t begin, std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(decode_items)(call, begin, end);
-}
-
-}  // namespace isentrope
-#endif  // HWY_ONCE
+#define ISENTROPE_TASKS(define) define(run_decode, DecodeTask, ForwardCall)
+#include "src/cpu/run_tasks-inl.h"

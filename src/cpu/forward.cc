@@ -20,16 +20,13 @@
 #include "hwy/highway.h"
 #include "src/cpu/block_sizes.h"
 #include "src/cpu/kernels.h"
-#include "src/cpu/product/f32_arithmetic-inl.h"
-#include "src/cpu/product/pairs_arithmetic-inl.h"
 #include "src/cpu/product/transpose-inl.h"
 #include "src/cpu/scratch.h"
 #include "src/cpu/steps/dropout-inl.h"
 #include "src/cpu/steps/mask_tile-inl.h"
-#include "src/cpu/steps/pv_tile-inl.h"
-#include "src/cpu/steps/qk_tile-inl.h"
 #include "src/cpu/steps/query_block-inl.h"
 #include "src/cpu/steps/row_tile-inl.h"
+#include "src/cpu/steps/score_term-inl.h"
 #include "src/cpu/steps/softmax_tile-inl.h"
 #include "src/cpu/steps/tile_results-inl.h"
 
@@ -62,54 +59,28 @@ class ForwardTask {
  public:
   explicit ForwardTask(const ForwardCall& call)
       : call_(call),
-        sizes_(call),
+        sizes_(call, call.input.k.type),
         softmax_(softmax_for(weight_sums_of(call.output.statistics))),
         queries_(call, static_cast<bool>(call.output.statistics.distance), &call.masks),
         keys_(call.input.k, call.input.k_scale),
         values_(call.input.v, call.input.v_scale),
-        qk_f32_({}, sizes_.dim),
-        qk_pairs_(sizes_.pairs, sizes_.dim),
-        pv_f32_(sizes_.value_dim),
-        pv_pairs_(sizes_.pairs, sizes_.value_dim),
-        // The arithmetic of values is chosen once, because non-finite values are added afterwards.
-        // That of scores is chosen for each block.
-        pv_(sizes_.value_pairs ? static_cast<PvTile&>(pv_pairs_) : pv_f32_),
-        scratch_({queries_.pointers(sizes_.rows),
-                  queries_.next_pointers(sizes_.rows),
-                  queries_.copy(sizes_.rows),
-                  queries_.lambda(sizes_.rows),
-                  queries_.ranges(sizes_.rows),
-                  queries_.mask_rows(sizes_.rows),
-                  queries_.own_keys(sizes_.rows),
-                  keys_.pointers(kBlockKeys),
-                  keys_.scales(kBlockKeys),
-                  keys_.copy(kBlockKeys),
-                  values_.pointers(kBlockKeys),
-                  values_.scales(kBlockKeys),
-                  values_.copy(kBlockKeys),
-                  qk_f32_.queries(sizes_.rows),
-                  qk_f32_.key_copies(kBlockKeys),
-                  qk_pairs_.queries(sizes_.key_pairs ? sizes_.rows : 0),
-                  qk_pairs_.key_copies(sizes_.key_pairs ? kBlockKeys : 0),
-                  pv_f32_.value_copies(sizes_.value_pairs ? 0 : kBlockKeys),
-                  pv_pairs_.value_copies(sizes_.value_pairs ? kBlockKeys : 0),
-                  {results_.states, sizes_.rows / panel_width()},
-                  {results_.sums, sizes_.rows * sizes_.value_columns},
-                  {results_.by_row, kStateRows * sizes_.value_columns}}) {}
+        scores_(sizes_.pairs, call.input.q, call.input.k,
+                sizes_.pairs.serves_queries(call.input.q) && sizes_.pairs.serves(call.input.k)),
+        sums_(sizes_.pairs, call.input.v, true),
+        scratch_(queries_.arrays(sizes_.rows, sizes_.rows), keys_.arrays(kBlockKeys),
+                 values_.arrays(kBlockKeys), scores_.arrays(sizes_.rows), sums_.arrays(),
+                 Scratch::Array(results_.states, sizes_.rows / panel_width()),
+                 Scratch::Array(results_.sums, sizes_.rows * sizes_.value_columns),
+                 Scratch::Array(results_.by_row, kStateRows * sizes_.value_columns)) {}
 
   // Computes a work item. more: the next one follows.
   void run(std::int64_t index, bool more) noexcept {
     item_ = {index, more, item_of(call_.plan, index)};
     queries_.list(item_.at);
-    // Queries are checked once, keys once a block.
-    item_.pairs_fit = sizes_.key_pairs && sizes_.pairs.fits(queries_.queries());
-    item_.f32_packed = false;
     for (std::size_t tile = 0; tile * panel_width() < queries_.rows(); ++tile)
       results_.states[tile].clear();
-    if (item_.pairs_fit) {
-      qk_pairs_.pack_queries(queries_.queries(), queries_.lambda());
-      fetch_next_queries();
-    }
+    scores_.take(queries_.queries(), queries_.lambda());
+    if (scores_.has_packed()) fetch_next_queries();
     // Keys that no row sees are never read, so causal and windowed calls do only the visible work.
     const KeyRange seen = queries_.seen();
     for (std::int64_t block = seen.begin; block < seen.end; block += kBlockKeys)
@@ -118,32 +89,10 @@ class ForwardTask {
   }
 
  private:
-  // Query heads of one key head share its keys, so a block holds the rows of all of them.
-  struct Sizes {
-    explicit Sizes(const ForwardCall& call)
-        : dim(static_cast<std::size_t>(call.input.q.extents[3])),
-          value_dim(static_cast<std::size_t>(call.input.v.extents[3])),
-          value_columns(round_up(value_dim, panel_width())),
-          rows(round_up(static_cast<std::size_t>(call.input.q.extents[1] / call.plan.kv_heads *
-                                                 call.plan.block_rows),
-                        kStateRows)),
-          pairs(call.input.k.type),
-          key_pairs(pairs.serves_queries(call.input.q) && pairs.serves(call.input.k)),
-          value_pairs(pairs.serves(call.input.v)),
-          key_step(value_pairs ? pairs.key_step() : 4) {}
-    std::size_t dim, value_dim, value_columns;
-    std::size_t rows;  // of the longest query block, in whole tiles
-    Pairs pairs;
-    bool key_pairs, value_pairs;  // supported, if values permit
-    std::size_t key_step;         // of row tiles
-  };
   struct Item {
     std::int64_t index = 0;
     bool more = false;
     WorkItem at{};
-    bool pairs_fit = false;  // for all queries
-    // Queries are packed in f32 only when a block of keys does not fit pairs.
-    bool f32_packed = false;  // queries, for the blocks of keys that pairs do not fit
   };
   // Accumulated results, and room to transpose a tile at the end.
   struct Results {
@@ -159,18 +108,6 @@ class ForwardTask {
       queries_.fetch_next(item_of(call_.plan, item_.index + 1));
   }
 
-  // Chooses the arithmetic of this block's scores and packs its queries. A denormal sends only its
-  // own block to the f32 product, so results do not depend on other blocks.
-  QkTile& qk_of_block() {
-    if (item_.pairs_fit && sizes_.pairs.fits(keys_)) return qk_pairs_;
-    if (!item_.f32_packed) {
-      qk_f32_.pack_queries(queries_.queries(), queries_.lambda());
-      if (!item_.pairs_fit) fetch_next_queries();
-    }
-    item_.f32_packed = true;
-    return qk_f32_;
-  }
-
   void run_block(std::int64_t block, std::int64_t block_keys) {
     const AttentionInput& in = call_.input;
     // Rows may skip a whole block, which is then not read.
@@ -181,9 +118,10 @@ class ForwardTask {
       operand->add_keys(in.pages, item_.at.batch, item_.at.kv_head, {block, block + block_keys});
       operand->resolve();
     }
-    QkTile& qk = qk_of_block();
-    qk.place_keys(keys_);
-    pv_.place_values(values_);
+    const bool had_packed = scores_.has_packed();
+    scores_.place(keys_);
+    if (!had_packed) fetch_next_queries();
+    sums_.place(values_);
     for (std::size_t row = 0; row < queries_.rows(); row += panel_width()) {
       const std::size_t rows = HWY_MIN(panel_width(), queries_.rows() - row);
       const RowTile::Ranges ranges(rows, block, block_keys, [&](std::size_t r) {
@@ -200,23 +138,23 @@ class ForwardTask {
                          queries_.own_keys_from(row),
                          queries_.masks_of_tile(row, rows, block, ranges),
                          sizes_.key_step};
-      run_tile(tile, qk);
+      run_tile(tile);
     }
   }
 
-  void run_tile(const RowTile& tile, const QkTile& qk) {
+  void run_tile(const RowTile& tile) {
     // Weights replace the logits, because L1 holds only one tile of 32 KiB.
     HWY_ALIGN float weights[kBlockKeys * kPanelRows];
     HWY_ALIGN float rescale[kStateRows];
     RowTileState& state = results_.states[tile.row / panel_width()];
     // Read before the softmax counts this block's keys. The first block overwrites the sums.
     const bool empty = state.is_empty(tile.rows);
-    qk.run(tile, queries_.lambda() + tile.row, weights);
+    scores_.run(tile, weights);
     finish_logits_of(tile, weights, state);
     softmax_.transposed(weights, tile.rows, tile.keys(), positions_of(tile, tile.first), state,
                         rescale);
     if (call_.dropout) drop_weights(tile, weights);
-    pv_.run(tile, weights, {sums_of(tile.row), rescale, empty});
+    sums_.run(tile, weights, {sums_of(tile.row), rescale, empty});
   }
 
   // Sums of a row tile are contiguous, so that only they are in the cache while it is processed.
@@ -235,16 +173,13 @@ class ForwardTask {
   }
 
   const ForwardCall& call_;
-  const Sizes sizes_;
-  const Pairs::Session session_{sizes_.pairs, sizes_.key_pairs || sizes_.value_pairs};
+  const BlockSizes sizes_;
   const Softmax softmax_;
   QueryBlock queries_;
   Operand keys_, values_;
-  QkTileOf<F32> qk_f32_;
-  QkTileOf<Pairs> qk_pairs_;
-  PvTileOf<F32> pv_f32_;
-  PvTileOf<Pairs> pv_pairs_;
-  PvTile& pv_;
+  ScoreTerm scores_;
+  ValueTerm sums_;
+  const Pairs::Session session_{sizes_.pairs, scores_.uses_pairs() || sums_.uses_pairs()};
   Results results_;
   Scratch scratch_;
   Item item_;

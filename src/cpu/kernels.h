@@ -62,11 +62,7 @@ struct TangentCall : Call {
   const QueryTangents& query_tangents;
 };
 
-struct ReceivedCall {
-  const AttentionInput& input;  // without values
-  const AttentionOptions& options;
-  const ScaleTable& scale;
-  const TilePlan& plan;  // key blocks
+struct ReceivedCall : Call {  // its input has no values, its plan key blocks
   const KeyStatisticsRows& rows;
   const View<float, 3>& result;
 };

@@ -71,6 +71,20 @@ struct WorkItem {
   return std::max<std::int64_t>(1, std::min(together, items / 16));
 }
 
+// Returns a plan of blocks of rows, whose keys are not split.
+[[nodiscard]] inline TilePlan plan_blocks(std::int64_t batches, std::int64_t kv_heads,
+                                          std::int64_t rows, std::int64_t block_rows,
+                                          std::int64_t keys) {
+  return {batches,
+          kv_heads,
+          rows,
+          block_rows,
+          divide_up(rows, block_rows),
+          keys,
+          std::max<std::int64_t>(keys, 1),
+          1};
+}
+
 // Plans the forward pass; the rows of `group` query heads share a task's keys. Packing keys costs
 // about 1 / rows of a task's arithmetic: 1 % at 1024 rows, 4 % at 256. Below 192 rows another
 // thread does not pay; in between, 32 items keep threads busy. Decode steps split keys instead,
@@ -82,14 +96,7 @@ struct WorkItem {
   const std::int64_t wanted = std::clamp(divide_up(queries, divide_up(32, heads)),
                                          divide_up(192, group), divide_up(1024, group));
   const std::int64_t block_rows = std::clamp<std::int64_t>(queries, 1, wanted);
-  TilePlan plan{batches,
-                kv_heads,
-                queries,
-                block_rows,
-                divide_up(queries, block_rows),
-                keys,
-                std::max<std::int64_t>(keys, 1),
-                1};
+  TilePlan plan = plan_blocks(batches, kv_heads, queries, block_rows, keys);
   if (splits && queries > 0 && group * queries <= 96 && keys >= 4096) {
     // Starting and merging splits of fewer than 2048 keys (8 blocks of 256) costs what they save.
     plan.split = std::max<std::int64_t>(2048, divide_up(divide_up(keys, 32), 256) * 256);
@@ -106,14 +113,7 @@ struct WorkItem {
                                             std::int64_t group, std::int64_t queries,
                                             std::int64_t keys) {
   const std::int64_t block_rows = std::clamp<std::int64_t>(keys, 1, 512);
-  TilePlan plan{batches,
-                kv_heads,
-                keys,
-                block_rows,
-                divide_up(keys, block_rows),
-                keys,
-                std::max<std::int64_t>(keys, 1),
-                1};
+  TilePlan plan = plan_blocks(batches, kv_heads, keys, block_rows, keys);
   plan.items_per_task = items_per_task(plan, group * queries * block_rows);
   return plan;
 }
@@ -125,14 +125,7 @@ struct WorkItem {
                                             std::int64_t keys) {
   const std::int64_t wanted = std::max<std::int64_t>(divide_up(keys, 8), 512);
   const std::int64_t block_rows = std::clamp<std::int64_t>(keys, 1, wanted);
-  TilePlan plan{batches,
-                kv_heads,
-                keys,
-                block_rows,
-                divide_up(keys, block_rows),
-                keys,
-                std::max<std::int64_t>(keys, 1),
-                1};
+  TilePlan plan = plan_blocks(batches, kv_heads, keys, block_rows, keys);
   plan.item_scores = group * queries * block_rows;
   plan.items_per_task = items_per_task(plan, plan.items());
   return plan;

@@ -60,16 +60,10 @@ class ReceivedTask {
         queries_(call.input.q),
         f32_scores_({}, dim_),
         pair_scores_(pairs_, dim_),
-        scratch_({keys_.pointers(block_keys_),
-                  keys_.scales(block_keys_),
-                  keys_.copy(block_keys_),
-                  queries_.pointers(kTileRows),
-                  queries_.copy(kTileRows),
-                  f32_scores_.keys_across(block_keys_),
-                  f32_scores_.queries_left(kTileRows),
-                  pair_scores_.keys_across(uses_pairs_ ? block_keys_ : 0),
-                  pair_scores_.queries_left(uses_pairs_ ? kTileRows : 0),
-                  {sums_, block_keys_}}) {}
+        scratch_(keys_.arrays(block_keys_), queries_.arrays(kTileRows),
+                 f32_scores_.arrays(block_keys_, kTileRows),
+                 pair_scores_.arrays(uses_pairs_ ? block_keys_ : 0, uses_pairs_ ? kTileRows : 0),
+                 Scratch::Array(sums_, block_keys_)) {}
 
   void run(std::int64_t index) noexcept {
     item_ = item_of(call_.plan, index);
@@ -234,11 +228,6 @@ class ReceivedTask {
   Rows rows_;
 };
 
-void received_items(const ReceivedCall& call, std::int64_t begin, std::int64_t end) {
-  ReceivedTask task(call);
-  for (std::int64_t index = begin; index < end; ++index) task.run(index);
-}
-
 // Processes a few keys at a time, so that their sums are in L1. Logits are -inf, of weight 0, for
 // keys that a row does not see.
 void received_of_logits(const ReceivedCall& call, const View<float, 4>& logits, std::int64_t batch,
@@ -270,12 +259,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace isentrope {
 
-HWY_EXPORT(received_items);
 HWY_EXPORT(received_of_logits);
 
-void run_received(const ReceivedCall& call, std::int64_t begin, std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(received_items)(call, begin, end);
-}
 void run_received_of_logits(const ReceivedCall& call, const View<float, 4>& logits,
                             std::int64_t batch, std::int64_t head) {
   HWY_DYNAMIC_DISPATCH(received_of_logits)(call, logits, batch, head);
@@ -283,3 +268,6 @@ void run_received_of_logits(const ReceivedCall& call, const View<float, 4>& logi
 
 }  // namespace isentrope
 #endif  // HWY_ONCE
+
+#define ISENTROPE_TASKS(define) define(run_received, ReceivedTask, ReceivedCall)
+#include "src/cpu/run_tasks-inl.h"

@@ -1,9 +1,9 @@
 // Scratch: working memory of a task, declared once and reused by its thread for later tasks.
 #pragma once
 
+#include <array>
 #include <cassert>
 #include <cstddef>
-#include <initializer_list>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -55,10 +55,12 @@ class Scratch {
     std::size_t bytes;
   };
 
-  explicit Scratch(std::initializer_list<Array> arrays) {
+  // Takes single arrays, and std::arrays of the arrays of one owner.
+  template <typename... Groups>
+  explicit Scratch(const Groups&... groups) {
     // One more line to align the first array.
     std::size_t bytes = kLine;
-    for (const Array& array : arrays) bytes += room_for(array);
+    (for_each(groups, [&](const Array& array) { bytes += room_for(array); }), ...);
     Pool& pool = pool_of_thread();
     if (pool.bytes < bytes) pool = {std::make_unique_for_overwrite<std::byte[]>(bytes), bytes};
     void* at = pool.memory.get();
@@ -66,11 +68,12 @@ class Scratch {
     auto* next = static_cast<std::byte*>(std::align(kLine, bytes - kLine, at, space));
     // Poisons all but the arrays, so that overruns of an array are detected.
     ASAN_POISON_MEMORY_REGION(pool.memory.get(), pool.bytes);
-    for (const Array& array : arrays) {
+    const auto place = [&](const Array& array) {
       array.memory = next;
       ASAN_UNPOISON_MEMORY_REGION(next, array.bytes);
       next += room_for(array);
-    }
+    };
+    (for_each(groups, place), ...);
   }
   // The pool outlives the task and is divided again by the next one.
   ~Scratch() {
@@ -89,6 +92,15 @@ class Scratch {
   static Pool& pool_of_thread() {
     thread_local Pool pool;
     return pool;
+  }
+
+  template <typename Visit>
+  static void for_each(const Array& array, const Visit& visit) {
+    visit(array);
+  }
+  template <std::size_t count, typename Visit>
+  static void for_each(const std::array<Array, count>& arrays, const Visit& visit) {
+    for (const Array& array : arrays) visit(array);
   }
 
   static constexpr std::size_t kLine = 64;  // of the cache: arrays are aligned to lines

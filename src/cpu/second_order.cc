@@ -269,23 +269,9 @@ class SecondOrderTask : GradientTask {
   RowGradientTangent changes_[kGradientRows];  // of the query tile's rows
 };
 
-void second_order_items(const BackwardCall& call, std::int64_t begin, std::int64_t end) {
-  SecondOrderTask task(call);
-  for (std::int64_t index = begin; index < end; ++index) task.run(index);
-}
-
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace isentrope {
-
-HWY_EXPORT(second_order_items);
-
-void run_second_order(const BackwardCall& call, std::int64_t begin, std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(second_order_items)(call, begin, end);
-}
-
-}  // namespace isentrope
-#endif  // HWY_ONCE
+#define ISENTROPE_TASKS(define) define(run_second_order, SecondOrderTask, BackwardCall)
+#include "src/cpu/run_tasks-inl.h"

@@ -22,13 +22,14 @@
 #include "hwy/highway.h"
 #include "src/cpu/block_sizes.h"
 #include "src/cpu/kernels.h"
+#include "src/cpu/product/operand.h"
 #include "src/cpu/product/transpose-inl.h"
 #include "src/cpu/scratch.h"
 #include "src/cpu/steps/dropout-inl.h"
 #include "src/cpu/steps/mask_tile-inl.h"
 #include "src/cpu/steps/query_block-inl.h"
 #include "src/cpu/steps/row_tile-inl.h"
-#include "src/cpu/steps/tangent_operands-inl.h"
+#include "src/cpu/steps/score_term-inl.h"
 #include "src/cpu/steps/tangent_results-inl.h"
 #include "src/cpu/steps/tangent_tile-inl.h"
 
@@ -44,53 +45,65 @@ HWY_INLINE void add_to(float* HWY_RESTRICT numbers, const float* HWY_RESTRICT mo
     hn::Store(hn::Add(hn::Load(d, numbers + i), hn::Load(d, more + i)), d, numbers + i);
 }
 
+// The rows of all tensors but the queries. Tensors without data are never listed.
+struct TangentOperands {
+  explicit TangentOperands(const TangentCall& call)
+      : query_tangents(call.query_tangents.tensor()),
+        keys(call.input.k),
+        key_tangents(call.tangent.tangents.k),
+        values(call.input.v),
+        value_tangents(call.tangent.tangents.v),
+        query_tangents_given(call.query_tangents.tensor()),
+        key_tangents_given(call.tangent.tangents.k),
+        value_tangents_given(call.tangent.tangents.v) {}
+  Operand query_tangents, keys, key_tangents, values, value_tangents;
+  const bool query_tangents_given, key_tangents_given, value_tangents_given;
+};
+
+// Factors of the rows of a query block.
+struct TangentFactors {
+  Buffer<float> lambda;  // in nats
+  // Factors of the tangents of queries: lambda, or 1 if they are scaled already.
+  Buffer<float> of_tangents;
+};
+
+// Products of a tile: the scores, the two of their tangents, and the two of the output's.
+struct TangentTerms {
+  TangentTerms(const TangentCall& call, const BlockSizes& sizes)
+      : logits(sizes.pairs, call.input.q, call.input.k),
+        of_queries(sizes.pairs, call.query_tangents.tensor(), call.input.k),
+        of_keys(sizes.pairs, call.input.q, call.tangent.tangents.k),
+        of_weights(sizes.pairs, call.input.v, of_queries || of_keys || call.tangent.tangents.bias),
+        of_values(sizes.pairs, call.tangent.tangents.v, true) {}
+  [[nodiscard]] bool uses_pairs() const {
+    return logits.uses_pairs() || of_queries.uses_pairs() || of_keys.uses_pairs() ||
+           of_weights.uses_pairs() || of_values.uses_pairs();
+  }
+  ScoreTerm logits, of_queries, of_keys;
+  ValueTerm of_weights, of_values;
+};
+
 // Data kept across blocks of keys.
 class TangentTask {
  public:
   explicit TangentTask(const TangentCall& call)
       : call_(call),
-        sizes_(call),
+        sizes_(call, DType::bf16),  // bf16 only: P Z' may overflow f16
         tangent_tile_(tangent_tile_for(call.result.statistics)),
         rows_(call, static_cast<bool>(call.result.statistics.distance)),
         operands_(call),
         terms_(call, sizes_),
-        scratch_({rows_.pointers(sizes_.rows),
-                  rows_.next_pointers(0),
-                  rows_.copy(sizes_.rows),
-                  rows_.lambda(sizes_.rows),
-                  rows_.ranges(sizes_.rows),
-                  rows_.own_keys(sizes_.rows),
-                  operands_.query_tangents.pointers(sizes_.rows),
-                  operands_.query_tangents.copy(sizes_.rows),
-                  operands_.keys.pointers(kBlockKeys),
-                  operands_.keys.copy(kBlockKeys),
-                  operands_.key_tangents.pointers(kBlockKeys),
-                  operands_.key_tangents.copy(kBlockKeys),
-                  operands_.values.pointers(kBlockKeys),
-                  operands_.values.copy(kBlockKeys),
-                  operands_.value_tangents.pointers(kBlockKeys),
-                  operands_.value_tangents.copy(kBlockKeys),
-                  {factors_.lambda, sizes_.rows},
-                  {factors_.of_tangents, sizes_.rows},
-                  terms_.logits.queries(sizes_.rows),
-                  terms_.logits.keys(),
-                  terms_.logits.query_pairs(sizes_.rows),
-                  terms_.logits.key_pairs(),
-                  terms_.of_queries.queries(sizes_.rows),
-                  terms_.of_queries.keys(),
-                  terms_.of_queries.query_pairs(sizes_.rows),
-                  terms_.of_queries.key_pairs(),
-                  terms_.of_keys.queries(sizes_.rows),
-                  terms_.of_keys.keys(),
-                  terms_.of_keys.query_pairs(sizes_.rows),
-                  terms_.of_keys.key_pairs(),
-                  terms_.of_weights.values(),
-                  terms_.of_weights.value_pairs(),
-                  terms_.of_values.values(),
-                  terms_.of_values.value_pairs(),
-                  {results_.rows, sizes_.rows / panel_width()},
-                  {results_.sums, sizes_.rows * sizes_.value_columns},
-                  {results_.by_row, kStateRows * sizes_.value_columns}}) {}
+        scratch_(rows_.arrays(sizes_.rows), operands_.query_tangents.arrays(sizes_.rows),
+                 operands_.keys.arrays(kBlockKeys), operands_.key_tangents.arrays(kBlockKeys),
+                 operands_.values.arrays(kBlockKeys), operands_.value_tangents.arrays(kBlockKeys),
+                 Scratch::Array(factors_.lambda, sizes_.rows),
+                 Scratch::Array(factors_.of_tangents, sizes_.rows),
+                 terms_.logits.arrays(sizes_.rows), terms_.of_queries.arrays(sizes_.rows),
+                 terms_.of_keys.arrays(sizes_.rows), terms_.of_weights.arrays(),
+                 terms_.of_values.arrays(),
+                 Scratch::Array(results_.rows, sizes_.rows / panel_width()),
+                 Scratch::Array(results_.sums, sizes_.rows * sizes_.value_columns),
+                 Scratch::Array(results_.by_row, kStateRows * sizes_.value_columns)) {}
 
   void run(std::int64_t index) noexcept {
     item_ = item_of(call_.plan, index);
@@ -256,7 +269,7 @@ class TangentTask {
   }
 
   const TangentCall& call_;
-  const TangentSizes sizes_;
+  const BlockSizes sizes_;
   const TangentTile tangent_tile_;
   QueryBlock rows_;
   TangentOperands operands_;
@@ -268,23 +281,9 @@ class TangentTask {
   WorkItem item_{};
 };
 
-void tangent_items(const TangentCall& call, std::int64_t begin, std::int64_t end) {
-  TangentTask task(call);
-  for (std::int64_t index = begin; index < end; ++index) task.run(index);
-}
-
 }  // namespace
 }  // namespace isentrope::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace isentrope {
-
-HWY_EXPORT(tangent_items);
-
-void run_tangent(const TangentCall& call, std::int64_t begin, std::int64_t end) {
-  HWY_DYNAMIC_DISPATCH(tangent_items)(call, begin, end);
-}
-
-}  // namespace isentrope
-#endif  // HWY_ONCE
+#define ISENTROPE_TASKS(define) define(run_tangent, TangentTask, TangentCall)
+#include "src/cpu/run_tasks-inl.h"

@@ -100,7 +100,7 @@ class PlannedForward {
     const KeyStatisticsRows rows{out.statistics.lse};
     if (!call_.logits || !is_finite(rows.lse))
       return received(in, options, scale, rows, out.received, parallel_for);
-    const ReceivedCall call{in, options, scale, plan, rows, out.received};
+    const ReceivedCall call{{in, options, scale, plan}, rows, out.received};
     const std::int64_t heads = in.q.extents[1];
     parallel_for(in.q.extents[0] * heads, [&](std::int64_t index) {
       run_received_of_logits(call, call_.logits, index / heads, index % heads);
@@ -284,7 +284,7 @@ void received(const AttentionInput& in, const AttentionOptions& options, const S
   const auto [batches, heads, queries, dim] = in.q.extents;
   const std::int64_t kv_heads = in.k.extents[1];
   const TilePlan plan = plan_received(batches, kv_heads, heads / kv_heads, queries, in.keys());
-  const ReceivedCall call{in, options, scale, plan, rows, result};
+  const ReceivedCall call{{in, options, scale, plan}, rows, result};
   for_each_task(plan, parallel_for,
                 [&](std::int64_t begin, std::int64_t end) { run_received(call, begin, end); });
 }

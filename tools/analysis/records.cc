@@ -4,34 +4,17 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
-#include <numeric>
 #include <string>
 
 #include "isentrope/error.h"
 #include "isentrope/scale_rule.h"
 #include "tools/analysis/rows.h"
+#include "tools/analysis/statistics.h"
 
 namespace isentrope::analysis {
 namespace {
 
 using nlohmann::json;
-
-constexpr const char* kMeasures[] = {"accuracy",      "cross_entropy", "entropy",
-                                     "gradient_mass", "distance",      "share_beyond"};
-constexpr const char* kSummarised[] = {"accuracy", "cross_entropy", "entropy",      "gradient_mass",
-                                       "distance", "share_beyond",  "bits_per_byte"};
-
-double mean(const std::vector<double>& x) {
-  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
-}
-
-// Returns the sample standard deviation; needs two values.
-double spread(const std::vector<double>& x) {
-  const double center = mean(x);
-  double sum = 0;
-  for (const double value : x) sum += (value - center) * (value - center);
-  return std::sqrt(sum / static_cast<double>(x.size() - 1));
-}
 
 json by_length(const json& values, const json& lengths) {
   json object = json::object();
@@ -90,12 +73,14 @@ json row_json(const Row& summary) {
     row["seeds"].push_back(seed_json(*summary.records[i], *summary.seeds[i]));
   for (const auto& [rule, kind] : summary.also)
     row["also"].push_back({{"rule", rule}, {"kind", kind}});
-  for (const char* measure : kSummarised) {
-    if (!row["seeds"].front().contains(measure)) continue;
+  const auto summarise = [&](const char* measure) {
+    if (!row["seeds"].front().contains(measure)) return;
     row[measure] = over_seeds(row["seeds"], measure, mean);
     if (summary.seeds.size() > 1)
       row["spread"][measure] = over_seeds(row["seeds"], measure, spread);
-  }
+  };
+  for (const char* measure : kMeasures) summarise(measure);
+  summarise("bits_per_byte");
   if (summary.name.kind == "rescaled") row["trained_as"] = "standard";
   if (summary.name.kind != "trained") return row;
   row["parameters"] = summary.records.front()->at("parameters");

@@ -8,9 +8,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kKinds[] = {"trained",     "rescaled", "near",        "frozen",
-                                  "frozen_near", "growing",  "growing_near"};
-
 bool same_numbers(const Row& a, const Row& b) {
   if (a.records != b.records) return false;
   for (std::size_t i = 0; i < a.seeds.size(); ++i) {

@@ -8,6 +8,14 @@
 
 namespace isentrope::analysis {
 
+// Kinds of rows, in their order.
+inline constexpr const char* kKinds[] = {"trained",     "rescaled", "near",        "frozen",
+                                         "frozen_near", "growing",  "growing_near"};
+
+// Measures that rows have by length.
+inline constexpr const char* kMeasures[] = {"accuracy",      "cross_entropy", "entropy",
+                                            "gradient_mass", "distance",      "share_beyond"};
+
 struct RowName {
   std::string rule, kind;
 

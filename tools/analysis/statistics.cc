@@ -28,6 +28,17 @@ constexpr std::size_t kBeyondEnds = kDraws / 40;  // draws beyond each end
 
 }  // namespace
 
+double mean(const std::vector<double>& x) {
+  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
+}
+
+double spread(const std::vector<double>& x) {
+  const double center = mean(x);
+  double squares = 0;
+  for (const double value : x) squares += (value - center) * (value - center);
+  return std::sqrt(squares / static_cast<double>(x.size() - 1));
+}
+
 Paired paired(const std::vector<double>& differences) {
   Paired result{.pairs = static_cast<std::int64_t>(differences.size())};
   const auto count = static_cast<double>(differences.size());
@@ -35,15 +46,13 @@ Paired paired(const std::vector<double>& differences) {
     result.undecided = "no seed is shared";
     return result;
   }
-  result.mean = std::accumulate(differences.begin(), differences.end(), 0.0) / count;
+  result.mean = mean(differences);
   if (!std::isfinite(result.mean)) {
     result.undecided = "a number is not finite";
     return result;
   }
   if (differences.size() > 1) {
-    double squares = 0;
-    for (const double x : differences) squares += (x - result.mean) * (x - result.mean);
-    result.sd = std::sqrt(squares / (count - 1));
+    result.sd = spread(differences);
     result.se = result.sd / std::sqrt(count);
   }
   const auto [least, most] = std::ranges::minmax(differences);

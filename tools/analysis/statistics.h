@@ -12,6 +12,11 @@ namespace isentrope::analysis {
 
 inline constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
+// Returns the mean; needs a value.
+[[nodiscard]] double mean(const std::vector<double>& x);
+// Returns the sample standard deviation; needs two values.
+[[nodiscard]] double spread(const std::vector<double>& x);
+
 struct Paired {
   std::int64_t pairs = 0;
   double mean = kNotANumber;

@@ -4,8 +4,10 @@
 #include <array>
 #include <random>
 #include <span>
-#include <string>
+#include <string_view>
+#include <vector>
 
+#include "isentrope/rule_catalogue.h"
 #include "tools/check/data.h"
 
 namespace isentrope::check {
@@ -133,27 +135,19 @@ void draw_mask(Draw& draw, Problem& p) {
   } while (p.keys > 0 && hides_keys_from_most_rows(p) && !draw.chance(25));
 }
 
+// Draws a rule of the catalogue with numbers of its domains: lengths of short rows, others near 0.
 ScaleRule draw_rule(Draw& draw, std::int64_t heads) {
-  static const std::vector<std::string> kRules = {
-      "entropy_invariant(base=64)",
-      "entropy_invariant(base=16,n_min=4)",
-      "log_length",
-      "logn(train_len=32)",
-      "ssmax(s=0.3,b=0.2)",
-      "constant(scale=0)",
-      "constant(scale=0.01)",
-      "log_scaling(n_floor=16,alpha=0.5)",
-      "xai_temperature(len=8)",
-      "attn_temperature_tuning(floor_scale=16,attn_scale=0.3)",
-      "dual_chunk(train_len=40,alpha=0.3)",
-      "grad_max_normal"};
-  if (!draw.chance(12)) return ScaleRule::parse(draw.one_of<std::string>(kRules));
-  std::string gains;
-  for (std::int64_t head = 0; head < heads; ++head) {
-    gains += (head > 0 ? "," : "") + std::to_string(1 + draw.below(3)) + "." +
-             std::to_string(draw.below(10));
+  static const std::vector<ScaleRule> kRules = ScaleRule::all();
+  const std::string_view name = draw.one_of<ScaleRule>(kRules).terms().front().name;
+  std::vector<PerHead> arguments;
+  for (const RuleParameter& parameter : find_rule(name)->parameters) {
+    const double low = std::max(parameter.low, -2.0);
+    const double high = std::min(parameter.high, low < 1 ? 2.0 : 64.0);
+    const bool differs = parameter.kind == ParameterKind::per_head && draw.chance(50);
+    for (double& number : arguments.emplace_back(differs ? heads : 1))
+      number = low + (high - low) * static_cast<double>(1 + draw.below(20)) / 20;
   }
-  return ScaleRule::parse("scaled(gain=[" + gains + "])");
+  return ScaleRule::make(name, arguments).with_length({.n_min = draw.chance(15) ? 4.0 : 1.0});
 }
 
 void draw_options(Draw& draw, Problem& p) {

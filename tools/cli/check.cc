@@ -10,6 +10,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -172,13 +173,10 @@ struct CheckArguments {
 
 // Appends lines, without blank ones and comments after #.
 void add_lines(const std::string& text, std::vector<std::string>& lines) {
-  std::size_t begin = 0;
-  while (begin < text.size()) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line = text.substr(begin, end - begin);
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) {
     line.resize(std::min(line.find('#'), line.size()));
     if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(line);
-    begin = end + 1;
   }
 }
 

@@ -46,6 +46,11 @@ CLI::Validator positive_number() {
                          "a positive number");
 }
 
+CLI::Validator number_below(double limit) {
+  return checked<double>([limit](double value) { return value >= 0 && value < limit; },
+                         fmt::format("a number from 0 to below {}", limit));
+}
+
 CLI::Validator finite_number() {
   return checked<double>([](double value) { return std::isfinite(value); }, "a finite number");
 }

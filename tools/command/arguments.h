@@ -14,6 +14,9 @@ namespace isentrope::command {
 // Accepts a finite number above zero.
 [[nodiscard]] CLI::Validator positive_number();
 
+// Accepts a number from 0 to below `limit`.
+[[nodiscard]] CLI::Validator number_below(double limit);
+
 [[nodiscard]] CLI::Validator finite_number();
 
 }  // namespace isentrope::command

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -61,5 +62,11 @@ struct MeasurePlan {
 [[nodiscard]] nlohmann::json measure_model(const Transformer& model, const ModelRule& rule,
                                            const MeasurePlan& plan,
                                            const std::function<void(const std::string&)>& at);
+
+// Reads a record. Throws Error if malformed: existing members have the right type and size.
+[[nodiscard]] nlohmann::json read_record(const std::filesystem::path& path);
+
+// Returns whether its rows hold every measure. Records of earlier versions may lack some.
+[[nodiscard]] bool holds_every_measure(const nlohmann::json& record);
 
 }  // namespace isentrope::lab

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "isentrope/error.h"
@@ -15,6 +14,7 @@
 namespace isentrope::lab {
 namespace {
 
+using command::number_below;
 using command::positive_number;
 using command::whole_number;
 
@@ -24,19 +24,6 @@ constexpr std::int64_t kMostLayers = 1000, kMostWidth = 100'000, kMostHeads = 10
 constexpr std::int64_t kMostWindows = 1'000'000, kLongest = 10'000'000, kMostPieces = 1'000'000;
 constexpr std::int64_t kFewestPieces = 260;  // 256 bytes, SentencePiece's three marks, and one more
 constexpr std::int64_t kMostSeeds = 1000, kMostThreads = 1024;
-
-// Accepts a number from 0 to below `limit`.
-CLI::Validator below(double limit) {
-  return {[limit](const std::string& text) {
-            double value = -1;
-            const auto [end, error] =
-                std::from_chars(text.data(), text.data() + text.size(), value);
-            const bool is_number = error == std::errc{} && end == text.data() + text.size();
-            if (is_number && value >= 0 && value < limit) return std::string();
-            return fmt::format("a number from 0 to below {} is needed; got \"{}\"", limit, text);
-          },
-          ""};
-}
 
 // Sets the size of the original experiment, RoFormer-small. It needs a larger corpus, and a day.
 void use_seed_preset(ExperimentOptions& options) {
@@ -60,49 +47,58 @@ void use_preset(int argc, const char* const* argv, ExperimentOptions& options) {
 
 // Arguments that must be parsed before they become options.
 struct Typed {
-  std::string rules, rescaled, preset = "demo";
-  std::string model = "roformer", init = "bert", positions = "rope", objective = "mlm";
-  std::string embedding_norm, part = "validation";
+  std::string rules, rescaled, preset = "demo", embedding_norm, part = "validation";
   bool resume = false, overwrite = false;
 };
 
-template <typename Choice>
-Choice choice_of(const std::string& name) {
-  const std::vector<std::string> names = names_of<Choice>();
-  return static_cast<Choice>(std::ranges::find(names, name) - names.begin());
-}
+// Adds options that are alike.
+struct Adder {
+  CLI::App& app;
 
-void add_model_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
-  const auto choice = [&](const char* name, std::string& value, std::vector<std::string> names,
-                          const char* help) {
-    app.add_option(name, value, help)
-        ->check(CLI::IsMember(std::move(names)))
-        ->capture_default_str();
-  };
-  const auto count = [&](const char* name, std::int64_t& value, std::int64_t most,
-                         const char* help) {
+  void count(const char* name, std::int64_t& value, std::int64_t most, const char* help) const {
     app.add_option(name, value, help)->check(whole_number(1, most))->capture_default_str();
-  };
-  choice("--model", typed.model, names_of<ModelShape>(),
-         "roformer: LayerNorm after each block, biases, GELU; modern: RMSNorm before, no biases, "
-         "SwiGLU");
-  choice("--init", typed.init, names_of<Init>(),
-         "bert: normal, 0.02, biases 0; pytorch: uniform within 1/sqrt(inputs), biases too");
-  choice("--positions", typed.positions, names_of<Positions>(), "How positions are encoded");
-  choice("--objective", typed.objective, names_of<Objective>(),
-         "Tokens to predict. mlm: masked tokens; causal: the next token");
-  app.add_option("--embedding-norm", typed.embedding_norm,
-                 "Whether there is a norm after the embedding (yes for roformer, no for modern)")
-      ->check(CLI::IsMember({"yes", "no"}));
-  app.add_option("--dropout", o.model.dropout, "Dropout after the embedding and each block")
-      ->check(below(1))
+  }
+  void rate(const char* name, double& value, const char* help) const {
+    app.add_option(name, value, help)->check(positive_number())->capture_default_str();
+  }
+  void one_of(const char* name, std::string& value, std::vector<std::string> names,
+              const char* help) const {
+    auto* option = app.add_option(name, value, help)->check(CLI::IsMember(std::move(names)));
+    if (!value.empty()) option->capture_default_str();
+  }
+  template <typename Choice>
+  void choice(const char* name, Choice& value, const char* help) const {
+    const auto set = [&value](const std::string& typed) {
+      const std::vector<std::string> names = names_of<Choice>();
+      value = static_cast<Choice>(std::ranges::find(names, typed) - names.begin());
+    };
+    app.add_option_function<std::string>(name, set, help)
+        ->check(CLI::IsMember(names_of<Choice>()))
+        ->default_str(name_of(value));
+  }
+};
+
+void add_model_options(const Adder& add, ModelConfig& model, Typed& typed) {
+  add.choice("--model", model.shape,
+             "roformer: LayerNorm after each block, biases, GELU; modern: RMSNorm before, no "
+             "biases, SwiGLU");
+  add.choice("--init", model.init,
+             "bert: normal, 0.02, biases 0; pytorch: uniform within 1/sqrt(inputs), biases too");
+  add.choice("--positions", model.positions, "How positions are encoded");
+  add.choice("--objective", model.objective,
+             "Tokens to predict. mlm: masked tokens; causal: the next token");
+  add.one_of("--embedding-norm", typed.embedding_norm, {"yes", "no"},
+             "Whether there is a norm after the embedding (yes for roformer, no for modern)");
+  add.app.add_option("--dropout", model.dropout, "Dropout after the embedding and each block")
+      ->check(number_below(1))
       ->capture_default_str();
-  count("--layers", o.model.layers, kMostLayers, "Layers of the model");
-  count("--width", o.model.width, kMostWidth, "Width of the model");
-  count("--heads", o.model.heads, kMostHeads, "Attention heads");
+  add.count("--layers", model.layers, kMostLayers, "Layers of the model");
+  add.count("--width", model.width, kMostWidth, "Width of the model");
+  add.count("--heads", model.heads, kMostHeads, "Attention heads");
 }
 
-void add_text_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
+void add_text_options(const Adder& add, ExperimentOptions& o, Typed& typed) {
+  CLI::App& app = add.app;
   app.add_option("--corpus", o.corpus, "Text files; their end is held out for validation and test")
       ->take_all()
       ->capture_default_str();
@@ -112,9 +108,7 @@ void add_text_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
                  "Train a SentencePiece model of this many pieces on the training part")
       ->check(whole_number(kFewestPieces, kMostPieces))
       ->excludes(tokenizer);
-  app.add_option("--train-length", o.train_length, "Tokens per training sequence")
-      ->check(whole_number(1, kLongest))
-      ->capture_default_str();
+  add.count("--train-length", o.train_length, kLongest, "Tokens per training sequence");
   app.add_option("--lengths", o.lengths, "Lengths to evaluate at, separated by commas")
       ->take_all()
       ->delimiter(',')
@@ -123,37 +117,26 @@ void add_text_options(CLI::App& app, ExperimentOptions& o, Typed& typed) {
   app.add_option(
          "--test-share", o.test_share,
          "Share of the text, at its end, for the test; the twentieth before it is for validation")
-      ->check(below(1 - kValidationShare))
+      ->check(number_below(1 - kValidationShare))
       ->capture_default_str();
-  app.add_option("--part", typed.part,
-                 "Part of the text to evaluate on; choose on validation, test once")
-      ->check(CLI::IsMember({"validation", "test"}))
-      ->capture_default_str();
-  app.add_option("--evaluation-tokens", o.evaluation_tokens, "Most tokens to read at each length")
-      ->check(whole_number(1, kMostTokens))
-      ->capture_default_str();
+  add.one_of("--part", typed.part, {"validation", "test"},
+             "Part of the text to evaluate on; choose on validation, test once");
+  add.count("--evaluation-tokens", o.evaluation_tokens, kMostTokens,
+            "Most tokens to read at each length");
 }
 
-void add_training_options(CLI::App& app, ExperimentOptions& o) {
-  const auto count = [&](const char* name, std::int64_t& value, std::int64_t most,
-                         const char* help) {
-    app.add_option(name, value, help)->check(whole_number(1, most))->capture_default_str();
-  };
-  count("--steps", o.steps, kMostSteps, "Training steps");
-  count("--batch", o.batch, kMostWindows, "Sequences per training step");
-  app.add_option("--learning-rate", o.learning_rate, "Highest learning rate of AdamW")
-      ->check(positive_number())
-      ->capture_default_str();
-  app.add_option("--bias-learning-rate", o.bias_learning_rate,
-                 "Learning rate of learned position biases, relative to the rest")
-      ->check(positive_number())
-      ->capture_default_str();
-  app.add_option("--seed", o.seed, "The first seed")
+void add_training_options(const Adder& add, ExperimentOptions& o) {
+  add.count("--steps", o.steps, kMostSteps, "Training steps");
+  add.count("--batch", o.batch, kMostWindows, "Sequences per training step");
+  add.rate("--learning-rate", o.learning_rate, "Highest learning rate of AdamW");
+  add.rate("--bias-learning-rate", o.bias_learning_rate,
+           "Learning rate of learned position biases, relative to the rest");
+  add.app.add_option("--seed", o.seed, "The first seed")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
-  count("--seeds", o.seeds, kMostSeeds, "Number of seeds for each rule; a verdict needs three");
-  count("--threads", o.threads, kMostThreads,
-        "Threads of a training; another number of them changes the last digits");
+  add.count("--seeds", o.seeds, kMostSeeds, "Number of seeds for each rule; a verdict needs three");
+  add.count("--threads", o.threads, kMostThreads,
+            "Threads of a training; another number of them changes the last digits");
 }
 
 void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
@@ -172,13 +155,12 @@ void add_options(CLI::App& app, CommandLine& line, Typed& typed) {
   app.add_flag("--probes", o.probes,
                "Evaluate every model again with its scale frozen at the training length and\n"
                "growing with ln n, each with far keys seen and hidden");
-  app.add_option("--preset", typed.preset,
-                 "demo; or seed, the size of the original experiment, RoFormer-small")
-      ->check(CLI::IsMember({"demo", "seed"}))
-      ->capture_default_str();
-  add_model_options(app, o, typed);
-  add_text_options(app, o, typed);
-  add_training_options(app, o);
+  const Adder add{app};
+  add.one_of("--preset", typed.preset, {"demo", "seed"},
+             "demo; or seed, the size of the original experiment, RoFormer-small");
+  add_model_options(add, o.model, typed);
+  add_text_options(add, o, typed);
+  add_training_options(add, o);
   app.add_option("--output", o.output, "Folder for result.json, report.html and the models")
       ->capture_default_str();
   auto* resume = app.add_flag("--resume", typed.resume, "Continue the run in the output folder");
@@ -239,10 +221,6 @@ void settle_rules(ExperimentOptions& options, const Typed& typed) {
 
 void settle(ExperimentOptions& options, const Typed& typed) {
   ModelConfig& model = options.model;
-  model.shape = choice_of<ModelShape>(typed.model);
-  model.init = choice_of<Init>(typed.init);
-  model.positions = choice_of<Positions>(typed.positions);
-  model.objective = choice_of<Objective>(typed.objective);
   model.embedding_norm = typed.embedding_norm.empty() ? model.shape == ModelShape::roformer
                                                       : typed.embedding_norm == "yes";
   options.part = typed.part == "test" ? Part::test : Part::validation;

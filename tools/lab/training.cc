@@ -10,7 +10,6 @@
 #include "tools/lab/commit.h"
 #include "tools/lab/interrupt.h"
 #include "tools/lab/measure.h"
-#include "tools/lab/record.h"
 #include "tools/lab/result.h"
 #include "tools/lab/trainer.h"
 

@@ -17,6 +17,7 @@
 namespace isentrope::report {
 namespace {
 
+using analysis::number_in;
 using nlohmann::json;
 
 HeadValues difference(HeadValues a, const HeadValues& b) {
@@ -36,14 +37,14 @@ Table differences(const json& nll) {
   std::map<std::string, std::size_t> group_of;
   for (const json& row : nll) {
     // Results of earlier versions have no intervals.
-    const auto end = [&](const char* name) { return number_of(row.value(name, json())); };
+    const auto end = [&](const char* name) { return number_in(row.value(name, json())); };
     const std::string method = row.at("method");
     const auto [at, is_new] = group_of.try_emplace(method, table.groups.size());
     if (is_new) table.groups.push_back({Text().code(method), {}});
     table.groups[at->second].rows.push_back(
         {from_to(row.at("from"), row.at("to")),
          {decimal(row.at("mean"), 4), signed_decimal(row.at("difference"), 4),
-          interval(end("low"), end("high"), 4), decimal(number_of(row.at("se")), 4)}});
+          interval(end("low"), end("high"), 4), decimal(number_in(row.at("se")), 4)}});
   }
   return table;
 }
@@ -59,7 +60,7 @@ LineChart difference_chart(const json& nll) {
     Series& series = chart.series[at->second];
     series.x.push_back(row.at("to"));
     series.y.push_back(row.at("difference"));
-    const double error = number_of(row.at("se"));
+    const double error = number_in(row.at("se"));
     series.spread.push_back(std::isnan(error) ? 0 : 2 * error);
   }
   return chart;

@@ -22,6 +22,7 @@
 namespace isentrope::report {
 namespace {
 
+using analysis::number_in;
 using nlohmann::json;
 using Head = std::pair<std::size_t, std::size_t>;  // layer and head
 using Numbers = std::map<std::string, double, std::less<>>;
@@ -87,7 +88,7 @@ Log read_log(const json& document) {
     log.modules[layer] = row.at("module").get<std::string>();
     Numbers& numbers = log.heads[{layer, row.at("head").get<std::size_t>()}][step];
     for (const Measured& number : log.measured)
-      numbers[number.name] = number_of(row.at(number.name));
+      numbers[number.name] = number_in(row.at(number.name));
   }
   if (log.steps.empty()) throw Error("[monitor_report] the log must have a row; got none");
   return log;

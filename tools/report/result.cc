@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "tools/analysis/records.h"
+#include "tools/analysis/rows.h"
 #include "tools/report/document.h"
 #include "tools/report/verdict_words.h"
 
@@ -16,8 +17,6 @@ using analysis::Lead;
 using analysis::Verdict;
 
 constexpr const char* kDocumentKind = "extrapolation";
-constexpr std::string_view kKinds[] = {"trained",     "rescaled", "near",        "frozen",
-                                       "frozen_near", "growing",  "growing_near"};
 
 // Parses the key of a member by length.
 std::int64_t length_of(const std::string& key, const Value& object) {
@@ -51,9 +50,7 @@ std::vector<double> numbers_of(const Value& value) {
 
 Measures measures_of(const Value& value) {
   Measures measures;
-  for (const char* name :
-       {"accuracy", "cross_entropy", "entropy", "gradient_mass", "distance", "share_beyond"})
-    measures[name] = by_length(value[name]);
+  for (const char* name : analysis::kMeasures) measures[name] = by_length(value[name]);
   return measures;
 }
 
@@ -64,7 +61,7 @@ RuleResult rule_of(const Value& value) {
                     .mean = measures_of(value),
                     .spread = measures_of(value["spread"]),
                     .loss = numbers_of(value["loss"])};
-  if (std::ranges::find(kKinds, result.kind) == std::end(kKinds))
+  if (!std::ranges::count(analysis::kKinds, result.kind))
     kind.refuse("trained, rescaled, near or a probe");
   result.name = row_name(result.rule, result.kind);
   for (const Value& seed : value["seeds"].elements()) {

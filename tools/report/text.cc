@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -75,10 +74,6 @@ Text& Text::link(std::string_view label, std::string_view url) {
   }
   html_ += "<a href=\"" + escape(url) + "\">" + escape(label) + "</a>";
   return *this;
-}
-
-double number_of(const nlohmann::json& value) {
-  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
 
 std::string decimal(double value, int decimals) {

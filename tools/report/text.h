@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "tools/analysis/rows.h"
+
 namespace isentrope::report {
 
 // Escapes HTML's five special characters. Safe in elements and quoted attributes.
@@ -41,14 +43,11 @@ class Text {
   std::string html_;
 };
 
-// Returns a number of a result; NaN for null, because JSON has no NaN.
-[[nodiscard]] double number_of(const nlohmann::json& value);
-
 // Returns vectors of numbers, nested like the type and with NaN for null.
 template <typename Numbers>
 [[nodiscard]] Numbers numbers_of(const nlohmann::json& value) {
   if constexpr (std::is_same_v<Numbers, double>) {
-    return number_of(value);
+    return analysis::number_in(value);
   } else {
     Numbers numbers;
     for (const nlohmann::json& each : value)

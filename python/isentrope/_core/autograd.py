@@ -21,17 +21,9 @@ from torch.autograd import forward_ad
 from isentrope._core import functorch
 from isentrope._core.call import TENSORS, Call
 from isentrope._core.derivatives import (
-    DIFFERENTIABLE_AT,
-    Backward,
-    OperatorFunction,
-    SecondOrder,
-    SecondTangent,
-    Tangent,
-    backward_operator,
-    tangents_of,
-    transformed,
-)
-from isentrope._core.library import BITS, LSE, OPS, SUPPORT, below_autograd
+    DIFFERENTIABLE_AT, Backward, OperatorFunction, SecondOrder, SecondTangent, Tangent, backward_operator, tangents_of, transformed,
+)  # fmt: skip
+from isentrope._core.library import BITS, KERNELS, LSE, OPS, SUPPORT, below_autograd
 from isentrope.statistics import with_needs
 
 _with_gradients = itemgetter(*DIFFERENTIABLE_AT)
@@ -53,11 +45,7 @@ def _save(ctx: Any, args: tuple, output: tuple[Tensor, ...]) -> None:
 
 
 def _needed_statistics(wanted: int, statistics: Tensor, gradients: tuple[Tensor | None, ...]) -> tuple[int, Tensor, Tensor | None]:
-    """Reduces bits, saved statistics and upstream gradients to those that the backward pass needs. A backward kernel
-    that expects the gradient of a statistic would compute with it even if it is 0.
-
-    gradients: one for each slice of `statistics`; None if nothing depends on it.
-    """
+    """Reduces bits, statistics and gradients to what the backward pass needs, since it computes with zeros too."""
     names = [name for name, bit in BITS.items() if wanted & bit & ~SUPPORT]
     upstream = {name: gradient for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
     needed = with_needs(sum(BITS[name] for name in upstream))
@@ -73,9 +61,7 @@ def _needed_statistics(wanted: int, statistics: Tensor, gradients: tuple[Tensor 
 
 
 def _six_gradients(ctx: Any, d_output: Tensor | None, d_statistics: Any, wants: Any) -> tuple:
-    """Returns the gradients of q, k, v, and on request of bias, lambda and sinks.
-
-    d_statistics: of the tensor of all statistics, or of each of them."""
+    """Returns the gradients of q, k, v, and on request of bias, lambda and sinks. d_statistics: in one tensor, or of each."""
     *tensors, output, statistics = ctx.saved_tensors
     wanted = _with_lse(ctx, "backward")
     if type(d_statistics) is tuple:
@@ -161,9 +147,6 @@ def differentiable(*args: Any) -> tuple[Tensor, Tensor | tuple[Tensor, ...], Ten
     return output, tuple(statistics), support
 
 
-_LIBRARY = torch.library.Library("isentrope", "IMPL")  # kept alive, because its registrations end with it
-
-
 def _register(name: str, function: type[OperatorFunction]) -> None:
     """Registers the dispatcher's kernel that differentiates an operator."""
     of_level = functorch.at_one_level(function)
@@ -177,7 +160,7 @@ def _register(name: str, function: type[OperatorFunction]) -> None:
             return function.of(*args)
         return function.compute(*args)
 
-    _LIBRARY.impl(name, differentiated, "Autograd")
+    KERNELS.impl(name, differentiated, "Autograd")
 
 
 for _name, _function in (

@@ -79,7 +79,8 @@ def _call_of(
     window_size: tuple[int, int], options: dict[str, Any],
 ) -> Call:  # fmt: skip
     if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
-        _fail_kinds(q, k, v)
+        name, other = next((name, x) for name, x in zip("qkv", (q, k, v)) if not isinstance(x, Tensor))
+        raise TypeError(f"[attention] {name} must be a tensor; got {kind(other)}")
     device = "cpu"
     if not (q.is_cpu and k.is_cpu and v.is_cpu):
         _check_devices(q, k, v)
@@ -136,12 +137,6 @@ def alignment(causal: Any) -> int:
         raise ValueError(
             f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {shown(causal)}'
         ) from None
-
-
-def _fail_kinds(*tensors: object) -> None:
-    for name, tensor in zip("qkv", tensors):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"[attention] {name} must be a tensor; got {kind(tensor)}")
 
 
 def _check_devices(*tensors: Tensor) -> None:

@@ -99,19 +99,11 @@ def _per_sequence(name: str, value: Any, q: Tensor, k: Tensor) -> Tensor:
     return integers(name, value, q, k)
 
 
-def _as_it_is(name: str, value: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    return value
-
-
 def _integer(name: str, value: Any, q: Tensor, k: Tensor) -> int:
     # Larger integers fail later with an error that names them; a compiler would treat a comparison here as a branch.
     if not is_integer(value):
         raise TypeError(f"[attention] {name} must be an integer; got {shown(value)}")
     return value
-
-
-def _number(name: str, value: Any, q: Tensor, k: Tensor) -> float:
-    return checked_number("attention", name, value)
 
 
 def _seed(name: str, seed: Any, q: Tensor, k: Tensor) -> Tensor:
@@ -123,9 +115,9 @@ def _seed(name: str, seed: Any, q: Tensor, k: Tensor) -> Tensor:
 
 
 # Check by the type of the default, except for floating-point tensors.
-_BY_DEFAULT = {type(None): integers, int: _integer, float: _number}
+_BY_DEFAULT = {type(None): integers, int: _integer, float: lambda name, value, *_: checked_number("attention", name, value)}
 CHECKS = {name: _BY_DEFAULT[type(value)] for name, value in DEFAULTS.items() if type(value) in _BY_DEFAULT}
-CHECKS |= dict.fromkeys(("compiled_scale", "compiled_soft_cap"), _as_it_is)
+CHECKS |= dict.fromkeys(("compiled_scale", "compiled_soft_cap"), lambda _, value, *__: value)
 CHECKS |= {
     "lambda_": per_row, "attn_mask": _mask, "bias": _bias, "sinks": _floats, "prefix_keys": _per_sequence,
     "dropout_seed": _seed,

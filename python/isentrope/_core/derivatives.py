@@ -122,7 +122,7 @@ class OperatorFunction(torch.autograd.Function):
         ctx.tensors = tuple(isinstance(x, Tensor) for x in inputs)
 
 
-def _saved(ctx: Any) -> tuple[tuple, tuple]:
+def saved(ctx: Any) -> tuple[tuple, tuple]:
     """Returns the arguments and the results."""
     tensors = iter(ctx.saved_tensors)
     return tuple(next(tensors) if x is Tensor else x for x in ctx.others), tuple(tensors)
@@ -150,7 +150,7 @@ class Backward(OperatorFunction):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple:
         if not _any(upstream):
             return (None,) * (_SIX + 3)
-        (*point, d_output, d_statistics, _, _, _, _), _ = _saved(ctx)
+        (*point, d_output, d_statistics, _, _, _, _), _ = saved(ctx)
         upstream = tuple(x if x is None or at >= 3 else x.to(point[at].dtype) for at, x in enumerate(upstream))
         results = tangents_of(point, upstream)
         gradients: tuple = (None,) * _SIX
@@ -161,7 +161,7 @@ class Backward(OperatorFunction):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
-        (*point, d_output, d_statistics, w_bias, w_lambda, w_sinks, _), _ = _saved(ctx)
+        (*point, d_output, d_statistics, w_bias, w_lambda, w_sinks, _), _ = saved(ctx)
         wants = (w_bias, w_lambda, w_sinks)
         total: tuple = (None,) * _SIX
         if _any(upstream := tangents[_SIX : _SIX + 2]):
@@ -181,7 +181,7 @@ class Tangent(OperatorFunction):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple:
         if not _any(upstream):
             return (None,) * (2 * _SIX + 1)
-        args, results = _saved(ctx)
+        args, results = saved(ctx)
         point, tangents = args[:_POINT], args[_POINT:]
         needs = _requested_by_engine(ctx)
         of_call: tuple = (None,) * _SIX
@@ -194,7 +194,7 @@ class Tangent(OperatorFunction):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
-        args, _ = _saved(ctx)
+        args, _ = saved(ctx)
         total = tangents_of(args[:_POINT], tangents[_SIX : 2 * _SIX])
         if _any(of_call := tangents[:_SIX]):
             total = tuple(map(_sum, total, SecondTangent.of(*args, *of_call)))
@@ -221,7 +221,7 @@ class SecondTangent(OperatorFunction):
         needs = _requested_by_engine(ctx)
         if any(needs[:_SIX]):
             raise NotImplementedError(THIRD_ORDER)
-        args, _ = _saved(ctx)
+        args, _ = saved(ctx)
         point, t, u = args[:_POINT], args[_POINT:-_SIX], args[-_SIX:]
         gradients: tuple = ()
         for along, need in ((u, needs[_SIX : 2 * _SIX]), (t, needs[2 * _SIX : -1])):
@@ -233,7 +233,7 @@ class SecondTangent(OperatorFunction):
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
         if _any(tangents[:_SIX]):
             raise NotImplementedError(THIRD_ORDER)
-        args, _ = _saved(ctx)
+        args, _ = saved(ctx)
         point, t, u = args[:_POINT], args[_POINT:-_SIX], args[-_SIX:]
         total: tuple = (None, None)
         for pair in ((tangents[_SIX : 2 * _SIX], u), (t, tangents[2 * _SIX : -1])):
@@ -257,7 +257,7 @@ class SecondOrder(OperatorFunction):
         needs = _requested_by_engine(ctx)
         if any(needs[:_SIX]):
             raise NotImplementedError(THIRD_ORDER)
-        args, _ = _saved(ctx)
+        args, _ = saved(ctx)
         point, d_output, d_statistics = args[:_POINT], *args[-5:-3]
         gradients: tuple = (None,) * _SIX
         if any(needs[_SIX : 2 * _SIX]):
@@ -273,7 +273,7 @@ class SecondOrder(OperatorFunction):
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
         if _any(tangents[:_SIX]):
             raise NotImplementedError(THIRD_ORDER)
-        args, _ = _saved(ctx)
+        args, _ = saved(ctx)
         point, (t_output, t_statistics, *upstream), wants = args[:_POINT], args[_POINT + _SIX : -3], args[-3:]
         total: tuple = (None,) * _SIX
         if _any(of_tangents := tangents[_SIX : 2 * _SIX]):

@@ -8,9 +8,8 @@ from typing import Any
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
-from isentrope._core.axes import TENSOR_AXES
 from isentrope._core.call import TENSORS, Call
-from isentrope._core.library import CHECKED, OPS, SUPPORT
+from isentrope._core.library import CHECKED, OPS, SUPPORT, TENSOR_AXES
 
 KEEP = Replicate()
 Places = dict[str, Any]
@@ -31,20 +30,16 @@ WHOLE, BY_BATCH, BY_HEAD = (_placements_along(axis) for axis in ("", "batch", "h
 CACHED_BY_BATCH = BY_BATCH | {"k": KEEP, "v": KEEP}
 
 
-def _can_shard_heads(arguments: dict[str, Any]) -> bool:
-    """Returns whether heads may be sharded: not if they share keys, or if the rule has numbers per head."""
-    q, k = arguments["q"], arguments["k"]
-    own_keys = q.shape[1] == k.shape[1]
-    return CHECKED.rule_heads(arguments["rule"]) == 1 and (own_keys or k.shape[1] % k.mesh.size() == 0)
-
-
 def _ways(arguments: dict[str, Any], by_batch: Places) -> list[Places]:
     """Returns the possible placements. Dropout allows no shards, because its mask counts all batches and heads."""
     if arguments["dropout_p"] > 0:
         return [WHOLE]
     if arguments.get("cu_seq_q") is not None:  # packed queries are one batch
         by_batch = WHOLE
-    return [WHOLE, by_batch] + [BY_HEAD] * _can_shard_heads(arguments)
+    q, k = arguments["q"], arguments["k"]
+    has_keys = q.shape[1] == k.shape[1] or k.shape[1] % k.mesh.size() == 0  # of its own in every shard
+    by_head = has_keys and CHECKED.rule_heads(arguments["rule"]) == 1
+    return [WHOLE, by_batch] + [BY_HEAD] * by_head
 
 
 def _shard(operator: Any, results: Callable[[dict[str, Any], Places], list], by_batch: Places = BY_BATCH) -> None:

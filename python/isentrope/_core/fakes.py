@@ -96,5 +96,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "weights_at_paged": _fake_weights,
     "write_cache": lambda *args: None,
 }
+# As kernels of meta tensors: register_fake looks up its caller's source each time, a quarter of the package's import.
+_LIBRARY = torch.library.Library("isentrope", "IMPL")  # kept alive, because its registrations end with it
 for _name, _fake in _FAKES.items():
-    torch.library.register_fake(f"isentrope::{_name}", _fake)
+    _LIBRARY.impl(_name, _fake, "Meta")

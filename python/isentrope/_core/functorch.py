@@ -36,9 +36,7 @@ def at_one_level(function: Any) -> Any:
 
 
 def differentiated(function: Any, of_level: Any, args: tuple) -> Any:
-    """Computes an `OperatorFunction` in its operator's kernel, differentiated by the top level of torch.func.
-
-    of_level: its `at_one_level()`."""
+    """Computes a function in its operator's kernel, differentiated by the top level of torch.func: `of_level` is it there."""
     interpreter = peek_interpreter_stack()
     if interpreter is not None and interpreter.key() == TransformType.Jvp:
         return _with_tangents(function, args)

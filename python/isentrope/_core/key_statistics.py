@@ -16,7 +16,7 @@ from torch import Tensor
 
 from isentrope._core.autograd import differentiable
 from isentrope._core.call import SHARED, Call
-from isentrope._core.derivatives import backward_operator, transformed
+from isentrope._core.derivatives import OperatorFunction, backward_operator, saved, transformed
 from isentrope._core.library import CHECKED, LSE, OPS
 from isentrope._core.vmap import call_batched, names_of
 
@@ -40,7 +40,7 @@ def _call(function: Any, operator: Any, call: Call, more: tuple, weights: Tensor
     tensors = (*(call[place] for place in _PLACES), weights)
     if transformed() or torch.is_grad_enabled() and torch._C._any_requires_grad(*(x for x in tensors if x is not None)):
         return function.apply(*tensors, (*call, *more))
-    return function.checked(*call, *more)
+    return function.compute(*call, *more)
 
 
 def _in_float32(call: Call, dtype: torch.dtype, values: Tensor) -> Call:
@@ -103,44 +103,37 @@ def _gradients_of_weights_at(call: Call, more: tuple, upstream: Tensor, wants: A
     return dq, dk, d_bias, d_sinks if wants[1] else None, None
 
 
-class _KeyStatistic(torch.autograd.Function):
+class _KeyStatistic(OperatorFunction):
     """An operator as an autograd function of q, k, bias, sinks, weights and, as one argument, all others."""
 
-    operator: Any
-    checked: Any
     gradients: Any
-
-    @classmethod
-    def forward(cls, *args: Any) -> Any:
-        return cls.checked(*args[-1])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
-        results = output if isinstance(output, tuple) else ()
-        _KeyStatistic.save(ctx, (*inputs[-1], *results))
+        results = _KeyStatistic.save(ctx, inputs, output)
         ctx.mark_non_differentiable(*results[1:])
+
+    @staticmethod
+    def save(ctx: Any, inputs: tuple, output: Any) -> tuple:
+        """Keeps what the gradients need, and returns the results that are among it."""
+        results = output if isinstance(output, tuple) else ()
+        OperatorFunction.setup_context(ctx, inputs, results)
+        ctx.set_materialize_grads(True)
+        return results
 
     @classmethod
     def backward(cls, ctx: Any, upstream: Tensor, *_: Any) -> tuple:
-        return *cls.compute(ctx, upstream, ctx.needs_input_grad[2:4]), None
+        return *cls.gradients_of(ctx, upstream, ctx.needs_input_grad[2:4]), None
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> None:
         raise NotImplementedError("[attention] forward-mode derivatives of statistics of keys are not implemented; use reverse mode")
 
-    @staticmethod
-    def save(ctx: Any, arguments: tuple) -> None:
-        ctx.tensors = [index for index, x in enumerate(arguments) if isinstance(x, Tensor)]
-        ctx.save_for_backward(*(arguments[index] for index in ctx.tensors))
-        ctx.others = [None if isinstance(x, Tensor) else x for x in arguments]
-
     @classmethod
-    def compute(cls, ctx: Any, upstream: Tensor, wants: tuple) -> tuple:
-        arguments = list(ctx.others)
-        for index, tensor in zip(ctx.tensors, ctx.saved_tensors):
-            arguments[index] = tensor
+    def gradients_of(cls, ctx: Any, upstream: Tensor, wants: tuple) -> tuple:
+        arguments, results = saved(ctx)
         call = Call(*arguments[:SHARED])
-        dq, dk, *rest = cls.gradients(call, tuple(arguments[SHARED:]), upstream, wants)
+        dq, dk, *rest = cls.gradients(call, (*arguments[SHARED:], *results), upstream, wants)
         return dq.to(call.q.dtype), dk.to(call.k.dtype), *rest
 
     @classmethod
@@ -156,13 +149,13 @@ class _KeyStatistic(torch.autograd.Function):
 
 class _Received(_KeyStatistic):
     operator = OPS.received.default
-    checked = staticmethod(CHECKED.received)
+    compute = staticmethod(CHECKED.received)
     gradients = staticmethod(_gradients_of_received)
 
 
 class _WeightsAt(_KeyStatistic):
     operator = OPS.weights_at.default
-    checked = staticmethod(CHECKED.weights_at)
+    compute = staticmethod(CHECKED.weights_at)
     gradients = staticmethod(_gradients_of_weights_at)
 
 
@@ -170,13 +163,12 @@ def _register(name: str, function: Any) -> None:
     """Registers the gradients for compiled and exported models, whose graphs contain the operator."""
 
     def setup(ctx: Any, inputs: tuple, output: Any) -> None:
-        function.save(ctx, (*inputs, *output) if isinstance(output, tuple) else inputs)
+        _KeyStatistic.save(ctx, (inputs,), output)
 
     def backward(ctx: Any, upstream: Tensor, *_: Any) -> tuple:
         gradients: list[Tensor | None] = [None] * (SHARED + 2)
         wants = tuple(ctx.needs_input_grad[place] for place in _PLACES[2:])
-        *of_call, d_weights = function.compute(ctx, upstream, wants)
-        for place, gradient in zip((*_PLACES, _WEIGHTS), (*of_call, d_weights)):
+        for place, gradient in zip((*_PLACES, _WEIGHTS), function.gradients_of(ctx, upstream, wants)):
             gradients[place] = gradient
         return tuple(gradients)
 

@@ -12,7 +12,7 @@ from isentrope._core.call import call_of
 from isentrope._core.checks import kind
 from isentrope._core.options import DocumentOptions
 from isentrope._core.values import shown
-from isentrope.statistics import StatisticNames, Statistics
+from isentrope.statistics import StatisticNames, converted
 
 _OPTIONS = frozenset(DocumentOptions.__annotations__)
 
@@ -47,7 +47,4 @@ def jagged_attention(q: Any, k: Any, v: Any, return_stats: StatisticNames, optio
         """Converts [1, heads, all rows, ...] to the layout of q."""
         return torch.nested.nested_tensor_from_jagged(rows.squeeze(0).transpose(0, 1), starts).transpose(1, 2)
 
-    result = attend(call, return_stats)
-    if return_stats is False:
-        return as_q(result)
-    return as_q(result[0]), Statistics(*(x if x is None else as_q(x) for x in result[1]))  # type: ignore[arg-type]
+    return converted(attend(call, return_stats), as_q, as_q)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,3 +30,8 @@ def path_of(library: str) -> Path:
         if path.exists():
             return path
     raise ImportError(f"isentrope: no lib{library}.so in {list(folders)}; pip install . again")
+
+
+def name_in_python(name: str) -> str:
+    """Renames what is a keyword of Python, such as lambda."""
+    return f"{name}_" if keyword.iskeyword(name) else name

@@ -11,18 +11,15 @@ from typing import Any
 
 import torch
 
-from isentrope._core.libraries import path_of
+from isentrope._core.libraries import name_in_python, path_of
 
 torch.ops.load_library(str(path_of("isentrope_operators")))
 OPS = torch.ops.isentrope
+KERNELS = torch.library.Library("isentrope", "IMPL")  # kept alive, because the registrations of kernels end with it
 
-# Beginning of the library's refusals: [attention] k must ...; got ... Failures of torch itself begin with [isentrope].
+# Beginning of the library's refusals, RuntimeErrors from torch 2.15 on: [attention] k must ...; got ... Failures of torch
+# itself begin with [isentrope].
 _REFUSAL = re.compile(r"\[(?!isentrope\])\w+\] ")
-
-
-def _is_refusal(error: Exception) -> bool:
-    """Returns whether the error is the library's refusal. From torch 2.15 on it arrives as RuntimeError."""
-    return type(error) is RuntimeError and _REFUSAL.match(str(error)) is not None
 
 
 def refuse_arguments(arguments: Iterable[tuple[str, Any]]) -> None:
@@ -54,7 +51,7 @@ def checked(operator: Any, context: Any = nullcontext, names: Iterable[str] = ()
             with context():
                 return operator(*args)
         except (OverflowError, RuntimeError) as error:
-            if not _is_refusal(error):
+            if type(error) is not RuntimeError or not _REFUSAL.match(str(error)):
                 refuse_arguments(zip(names or ("q", "k", "v", *DEFAULTS), args))
                 raise
             raise ValueError(str(error)) from None
@@ -87,10 +84,24 @@ CHECKED = SimpleNamespace(
 ARGUMENTS: list[dict[str, Any]] = json.loads(OPS.call_arguments())
 DEFAULTS: dict[str, Any] = {argument["name"]: argument["default"] for argument in ARGUMENTS}
 AXES: dict[str, list[str]] = {argument["name"]: argument["axes"] for argument in ARGUMENTS}
+_ROWS = ["batch", "heads"]
+_OF_ROWS = (
+    "q", "k", "v", "output", "support", "t_q", "t_k", "t_v", "t_bias", "t_lambda", "u_q", "u_k", "u_v", "u_bias",
+    "u_lambda", "t_output", "d_output", "dq", "dk", "dv",
+    "d_bias", "d_lambda", "lse", "weights", "keys", "by_score", "by_bias",
+)  # fmt: skip
+# First axes of the tensors in the operators' schemas, for batching and sharding.
+TENSOR_AXES: dict[str, list[str]] = AXES | {
+    **dict.fromkeys(_OF_ROWS, _ROWS),
+    **dict.fromkeys(("statistics", "t_statistics", "d_statistics"), ["statistic", *_ROWS]),
+    **dict.fromkeys(("block_table", "seqused_k"), ["batch"]),
+    **dict.fromkeys(("t_sinks", "u_sinks", "d_sinks"), ["heads"]),
+    "cu_seq_q": [],
+}
 
 # The library's list of statistics, in the order of the bits of the argument `wanted`. The last one counts.
-# include/isentrope/statistics.h documents the members; `lambda` is a keyword of Python.
-STATISTICS: list[dict[str, Any]] = json.loads(OPS.statistics().replace('"lambda"', '"lambda_"'))
+# include/isentrope/statistics.h documents the members.
+STATISTICS: list[dict[str, Any]] = [s | {"name": name_in_python(s["name"])} for s in json.loads(OPS.statistics())]
 BITS = {statistic["name"]: 1 << index for index, statistic in enumerate(STATISTICS)}
 SUPPORT = BITS["support"]
 # Bits of each statistic and of what its gradient needs, which a forward pass therefore saves.

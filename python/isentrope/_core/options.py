@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch import Tensor
 
 from isentrope.rules import Rule
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+else:
+    Unpack = None  # of annotations alone, which nobody evaluates
 
 
 class SequenceMasks(TypedDict, total=False):
@@ -38,40 +43,41 @@ class Dropout(TypedDict, total=False):
     dropout_seed: int | Tensor | None
 
 
-class RowOptions(MaskOptions, Dropout, total=False):
-    bias: Tensor | None
+class Logits(TypedDict, total=False):
     soft_cap: float
     sinks: Tensor | None
 
 
-class Options(RowOptions, total=False):
+class RuleOptions(Logits, total=False):
     rule: Rule
     scale: float | None
+
+
+class RowOptions(MaskOptions, Dropout, Logits, total=False):
+    bias: Tensor | None
+
+
+class DenseOptions(MaskOptions, RuleOptions, total=False):
+    """Options that `attention` and statistics of keys share."""
+
+    bias: Tensor | None
     is_causal: bool
     enable_gqa: bool
 
 
-class KeyOptions(MaskOptions, total=False):
+class Options(DenseOptions, Dropout, total=False):
+    """Options of `attention`."""
+
+
+class KeyOptions(DenseOptions, total=False):
     """Options for statistics of keys: those that shape the weights."""
 
-    rule: Rule
-    scale: float | None
-    bias: Tensor | None
-    soft_cap: float
-    sinks: Tensor | None
-    is_causal: bool
-    enable_gqa: bool
     cu_seqlens_q: Tensor | None
     cu_seqlens_k: Tensor | None
 
 
-class SequenceOptions(SequenceMasks, total=False):
+class SequenceOptions(SequenceMasks, RuleOptions, total=False):
     """Options for packed documents and paged caches."""
-
-    rule: Rule
-    scale: float | None
-    soft_cap: float
-    sinks: Tensor | None
 
 
 class DocumentOptions(SequenceOptions, Dropout, total=False):
@@ -89,17 +95,13 @@ class PartOptions(SequenceOptions, Padding, total=False):
     """Options for a sequence that is split over ranks."""
 
 
-KNOWN = {
-    "attention": frozenset(Options.__annotations__),
-    "attention_rows": frozenset(RowOptions.__annotations__),
-    "varlen_attention": frozenset(PackedOptions.__annotations__),
-    "decode": frozenset(SequenceOptions.__annotations__),
-    "received": frozenset(KeyOptions.__annotations__),
-    "weights_at": frozenset(KeyOptions.__annotations__),
-    "row_lengths": frozenset(MaskOptions.__annotations__),
-    "distributed.attention": frozenset(PartOptions.__annotations__),
-    "distributed.decode": frozenset(PartOptions.__annotations__) - {"causal"},
-}
+_KINDS: dict[str, Any] = {
+    "attention": Options, "attention_rows": RowOptions, "varlen_attention": PackedOptions, "decode": SequenceOptions,
+    "received": KeyOptions, "weights_at": KeyOptions, "row_lengths": MaskOptions,
+    "distributed.attention": PartOptions, "distributed.decode": PartOptions,
+}  # fmt: skip
+KNOWN = {function: frozenset(kind.__annotations__) for function, kind in _KINDS.items()}
+KNOWN["distributed.decode"] -= {"causal"}
 
 
 def check_names(function: str, options: Any) -> dict[str, Any]:

@@ -17,16 +17,15 @@ from torch.autograd import forward_ad
 
 from isentrope._core.call import Call, alignment
 from isentrope._core.derivatives import backward_operator
-from isentrope._core.library import BITS, LSE, OPS, checked
+from isentrope._core.library import BITS, KERNELS, LSE, OPS, checked
 from isentrope._core.observers import listeners, running
 from isentrope.rules import rule_text
 from isentrope.statistics import StatisticNames, Statistics, statistic_names
 
 OPTIONS = frozenset(("rule", "scale", "causal", "is_causal"))
 
-_LIBRARY = torch.library.Library("isentrope", "IMPL")
 for _name in ("attention.plain", "attention_backward.plain"):
-    _LIBRARY.impl(_name, torch.library.fallthrough_kernel, "Autograd")
+    KERNELS.impl(_name, torch.library.fallthrough_kernel, "Autograd")
 _attention, _backward = (  # the C++ handles, private to torch, save a Python call
     getattr(operator, "_op", operator) for operator in (OPS.attention.plain, OPS.attention_backward.plain)
 )

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import CVmapInterpreterPtr, _add_batch_dim, _unwrap_batched, peek_interpreter_stack
 
-from isentrope._core.axes import TENSOR_AXES
-from isentrope._core.library import CHECKED, OPS
+from isentrope._core.library import CHECKED, KERNELS, OPS, TENSOR_AXES
 
 # Dimensions of the arguments and results of operators that are no calls.
 _AXES = TENSOR_AXES | dict.fromkeys(("rows", "codes", "scales"), ["batch"]) | {"": ["batch", "heads"]}
@@ -26,10 +25,7 @@ _CACHE = ("k", "v", "k_scale", "v_scale")
 def call_batched(
     operator: Callable[..., Any], names: Sequence[str], results: Iterable[str], count: int, dims: Sequence[Any], args: Sequence[Any]
 ) -> tuple[tuple, tuple]:
-    """Computes `count` samples in one call where the arguments allow it, and returns the results with their mapped axes.
-
-    names, results: names of the arguments and, as far as they are known, of the results. dims: mapped axis of each argument.
-    """
+    """Computes `count` samples, in one call if the arguments allow it. Returns the results, and the mapped axis of each."""
     arguments = dict(zip(names, args, strict=True))
     mapped = [name for name, dim in zip(names, dims) if dim is not None]
     axis = _axis_for(arguments, mapped)
@@ -94,7 +90,6 @@ def names_of(operator: Any) -> tuple[list[str], list[str]]:
     return [argument.name for argument in schema.arguments], [result.name or "" for result in schema.returns]
 
 
-_LIBRARY = torch.library.Library("isentrope", "IMPL")  # kept alive, because its registrations end with it
 _BATCHED = torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchBatched)
 
 
@@ -116,7 +111,7 @@ def _register(name: str) -> None:
             return _add_batch_dim(found, places, level)
         return tuple(x if place is None else _add_batch_dim(x, place, level) for x, place in zip(found, places))
 
-    _LIBRARY.impl(name, batched, "FuncTorchBatched")
+    KERNELS.impl(name, batched, "FuncTorchBatched")
 
 
 for _name in (

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
+from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from isentrope.commands.evaluate import table
@@ -80,10 +81,10 @@ def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _as_text(result: dict[str, Any]) -> str:
-    entropy = {name: _mean(layers) for name, layers in result["entropy"].items()}
+    entropy = {name: fmean(chain(*layers)) for name, layers in result["entropy"].items()}
     lines = [
         f"entropy {entropy['before']:.3f}; stretched by {result['rope']['text']} {entropy['stretched']:.3f}; "
-        f"with a gain of e^{_mean(result['measured_log_gains']):.3f} {entropy['calibrated']:.3f}"
+        f"with a gain of e^{fmean(chain(*result['measured_log_gains'])):.3f} {entropy['calibrated']:.3f}"
     ]
     if result["nll"]:
         lines.append(table(result["nll"]))
@@ -101,11 +102,6 @@ def verdict(result: dict[str, Any]) -> str:
         return f"undecided: the t test takes {LEAST_PASSAGES} passages or more, best of as many documents; got {passages}"
     over = f"{documents} documents" if documents > 1 else f"{passages} passages of one document, which say nothing about other documents"
     return f"{'kept: better' if result['kept'] else 'not kept: no better'} by a t test over {over}"
-
-
-def _mean(layers: list[list[float]]) -> float:
-    values = [value for layer in layers for value in layer]
-    return sum(values) / len(values)
 
 
 def engine_settings(result: dict[str, Any]) -> dict[str, str]:
@@ -141,7 +137,4 @@ def _calibrate(options: argparse.Namespace) -> None:
     outputs.write(result, _as_text(result))
 
 
-main = command("calibrate", _parser, _calibrate)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = command("calibrate", _parser, _calibrate, __name__)

@@ -10,7 +10,6 @@ import collections
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,7 +131,4 @@ def _check(arguments: argparse.Namespace) -> int:
     return 1 if summary["failed"] else 0
 
 
-main = command("check", _parser, _check)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = command("check", _parser, _check, __name__)

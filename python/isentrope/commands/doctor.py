@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -31,14 +32,16 @@ def _parser() -> Parser:
     return parser
 
 
+def _version_of(package: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return None
+
+
 def _versions() -> str:
-    versions = [f"Python {platform.python_version()}"]
-    for name in _PACKAGES:
-        try:
-            versions.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            versions.append(f"no {name}")
-    return ", ".join(versions)
+    found = {name: _version_of(name) for name in _PACKAGES}
+    packages = [f"{name} {version}" if version else f"no {name}" for name, version in found.items()]
+    return ", ".join([f"Python {platform.python_version()}", *packages])
 
 
 def processor_name() -> str:
@@ -48,10 +51,6 @@ def processor_name() -> str:
         lines = []
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.machine())
-
-
-def _processor() -> str:
-    return f"{processor_name()}, {os.cpu_count()} processors, {torch.get_num_threads()} threads of torch"
 
 
 def _devices() -> dict[str, str]:
@@ -111,11 +110,6 @@ def _program_output(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def _products_of_bf16() -> str:
-    """Returns the instructions for bf16 products, and why better ones are not used."""
-    return _program_output("bench", "dt=bf16 shape=1x1x4x4x32", "--repetitions", "1")[0]["bf16_products"]
-
-
 def _check(seconds: int) -> dict[str, Any]:
     """Checks random problems on every instruction set, a hundred at a time, for the given seconds."""
     targets: dict[str, float] = {}
@@ -132,12 +126,15 @@ def _check(seconds: int) -> dict[str, Any]:
 
 
 def _body(options: argparse.Namespace) -> int:
-    put(f"isentrope {importlib.metadata.version('isentrope')}" if _installed() else "isentrope, not installed: a build folder")
-    put(f"versions    {_versions()}\nprocessor   {_processor()}")
+    version = _version_of("isentrope")
+    put(f"isentrope {version}" if version else "isentrope, not installed: a build folder")
+    put(f"versions    {_versions()}")
+    put(f"processor   {processor_name()}, {os.cpu_count()} processors, {torch.get_num_threads()} threads of torch")
     check = _check(options.seconds)
     first, *others = check["targets"]
     put(f"cpu         isentrope's kernels for {first}, the best here{'; also ' + ', '.join(others) if others else ''}")
-    put(f"bf16        products by {_products_of_bf16()}")
+    timed = _program_output("bench", "dt=bf16 shape=1x1x4x4x32", "--repetitions", "1")[0]
+    put(f"bf16        products by {timed['bf16_products']}")  # the instructions, and why better ones are not used
     for device, what in _devices().items():
         put(f"{device:<11} {what}")
     put(f"llama.cpp   {_ggml_backend()}")
@@ -149,12 +146,4 @@ def _body(options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _installed() -> bool:
-    try:
-        importlib.metadata.version("isentrope")
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-main = command("doctor", _parser, _body)
+main = command("doctor", _parser, _body, __name__)

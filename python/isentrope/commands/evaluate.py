@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +115,4 @@ def _evaluate(options: argparse.Namespace) -> None:
     outputs.write(result, "\n".join([table(result["nll"]), *answers]))
 
 
-main = command("evaluate", _parser, _evaluate)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = command("evaluate", _parser, _evaluate, __name__)

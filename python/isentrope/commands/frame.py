@@ -158,10 +158,12 @@ def described(error: BaseException) -> str:
 
 
 def command(
-    name: str, parser: Callable[[], Parser], body: Callable[[argparse.Namespace], int | None]
+    name: str, parser: Callable[[], Parser], body: Callable[[argparse.Namespace], int | None], module: str
 ) -> Callable[..., int]:
     """Returns the `main` of a command, which runs body(options) and returns its exit status: 0 for None; 2 after an error,
-    printed as one line; 130 after Ctrl-C, with the KeyboardInterrupt's text if it has one."""
+    printed as one line; 130 after Ctrl-C, with the KeyboardInterrupt's text if it has one.
+
+    module: __name__ of the caller; if that is started as a program, runs it."""
 
     def main(arguments: list[str] | None = None) -> int:
         sys.stderr = sys.stderr or open(os.devnull, "w")
@@ -183,4 +185,6 @@ def command(
             _say(f"isentrope {name}: {described(error)}")
             return 2
 
+    if module == "__main__":
+        sys.exit(main())
     return main

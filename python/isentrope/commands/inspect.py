@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +39,6 @@ def readings(texts: list[Any], length: int, causal: bool) -> list[Any]:
     return [text[:n] for n in lengths for text in texts]
 
 
-def _longest(model: Any, wanted: int) -> int:
-    known = getattr(model.config, "max_position_embeddings", None)
-    return min(wanted, known) if known else wanted
-
-
 def _table(result: Any) -> str:
     shown = [f"{'n':>8} {'entropy':>8} {'of ln n':>8} {'1/C':>8} {'max z':>8}"]
     means = {name: x.nanmean((0, 1)).tolist() for name, x in result.mean.items()}
@@ -56,13 +50,9 @@ def _table(result: Any) -> str:
 
 
 def _as_text(result: Any) -> str:
-    return "\n".join(
-        [
-            _table(result),
-            f"current rule: {result.rule.rule or 'not known'}; for constant entropy: {result.suggestion}",
-            f"collapsed heads: {len(result.collapsed())}, blurred heads: {len(result.blurred())}",
-        ]
-    )
+    rules = f"current rule: {result.rule.rule or 'not known'}; for constant entropy: {result.suggestion}"
+    heads = f"collapsed heads: {len(result.collapsed())}, blurred heads: {len(result.blurred())}"
+    return "\n".join([_table(result), rules, heads])
 
 
 def _bases_as_text(bases: Any) -> str:
@@ -89,7 +79,7 @@ def _inspect(options: argparse.Namespace) -> None:
     outputs = Outputs(options.json, page=options.output)
     text = read_text(options.text)
     model, tokenizer, causal = load(options.model, "inspect")
-    length = _longest(model, options.max_length)
+    length = min(options.max_length, getattr(model.config, "max_position_embeddings", None) or options.max_length)
     texts = tokenised(tokenizer, text, options.texts, length)
     names = {"model": name_of(options.model), "text": name_of(options.text)}
     if options.bases:
@@ -102,7 +92,4 @@ def _inspect(options: argparse.Namespace) -> None:
     outputs.write(result.to_dict() | names, readable)
 
 
-main = command("inspect", _parser, _inspect)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = command("inspect", _parser, _inspect, __name__)

@@ -9,8 +9,7 @@ _CHARACTERS_A_TOKEN = 16  # upper bound of characters for each token, over a pas
 
 
 def load(path: Path, command: str) -> tuple[Any, Any, bool]:
-    """Loads model and tokenizer from a local folder or GGUF file; also returns whether the model is causal. Raises
-    ValueError for any other path, if loading fails, or if the model brings code of its own."""
+    """Loads model and tokenizer from a local folder or GGUF file; also returns whether the model is causal. Raises ValueError."""
     if path.is_dir() and not (path / "config.json").exists():
         files = sorted(path.glob("*.gguf"))
         if len(files) != 1:
@@ -66,8 +65,7 @@ def _loaded(folder: Path, options: dict[str, Any]) -> tuple[Any, Any, bool]:
 
 
 def _begins_texts(file: Path) -> bool:
-    """Returns whether a GGUF model was trained on texts that begin with a special token. transformers ignores that
-    flag, and Gemma computes poor results without the token."""
+    """Returns whether texts of a GGUF model begin with a special token, which transformers ignores and Gemma needs."""
     from gguf import GGUFReader
 
     field = GGUFReader(file).fields.get("tokenizer.ggml.add_bos_token")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +98,4 @@ def _tune(options: argparse.Namespace) -> None:
     outputs.write(result, f"{table(result)}\nwrote {file}")
 
 
-main = command("tune", _parser, _tune)
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = command("tune", _parser, _tune, __name__)

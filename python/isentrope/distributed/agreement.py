@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from importlib import metadata
+from itertools import count
 from threading import Thread
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -69,15 +71,8 @@ def version() -> str:
         return "of a build tree"
 
 
-class _Agreed:
-    """Configurations that the ranks of a group have compared."""
-
-    def __init__(self) -> None:
-        self.texts: set[str] = set()
-        self.comparisons = 0
-
-
-_agreed: WeakKeyDictionary[ProcessGroup, _Agreed] = WeakKeyDictionary()
+# The configurations that the ranks of a group have compared, and the number of comparisons.
+_agreed: WeakKeyDictionary[ProcessGroup, tuple[set[str], Iterator[int]]] = WeakKeyDictionary()
 
 
 @torch.compiler.assume_constant_result
@@ -96,13 +91,13 @@ def agreed(name: str, device: torch.device, rows: int, keys: int, sequence_lengt
             f"[isentrope.distributed] q must have the {part} rows of {length} that rank {group.rank()} of {group.size()} "
             f"holds; got {rows}"
         )
-    known = _agreed.setdefault(group, _Agreed())
-    if text not in known.texts:
-        known.comparisons += 1
-        _compare(group, time_limit(group, device), known.comparisons, text)
-        if not known.texts:
+    known, numbers = _agreed.setdefault(group, (set(), count(1)))
+    if text not in known:
+        number = next(numbers)  # counted even if this rank then fails, as the others count it
+        _compare(group, time_limit(group, device), number, text)
+        if not known:
             meet(group, device, COMPARISON)
-        known.texts.add(text)
+        known.add(text)
     return text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,15 +10,12 @@ from torch import Tensor
 from isentrope._core.attend import attend
 from isentrope._core.call import call_of
 from isentrope._core.checks import CHECKS, check_dense, check_sinks
-from isentrope._core.options import PartOptions, check_names
+from isentrope._core.options import PartOptions, Unpack, check_names
 from isentrope._core.values import checked_integer
 from isentrope.distributed.exchange import Group, exchange, group_name, resolved, tag_of
 from isentrope.states import AttentionState, require_state
 from isentrope.states import merge as merge_two
 from isentrope.statistics import BITS, StatisticNames, Statistics, statistic_names, wanted_bits
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 def merge(state: AttentionState, group: Group = None) -> AttentionState:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from torch import Tensor
@@ -11,7 +13,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from isentrope._core.library import AXES, CHECKED
 from isentrope.rules import rule_text
-from isentrope.statistics import Statistics
+from isentrope.statistics import converted
 
 ROWS = Shard(2)
 
@@ -54,15 +56,10 @@ def on_local_tensors(
 
     def placed(x: Tensor, columns: tuple[int, ...]) -> DTensor:
         shape = (*q.shape[:3], *columns)
-        strides = [1]
-        for extent in reversed(shape[1:]):
-            strides.insert(0, strides[0] * extent)
-        return DTensor.from_local(x.contiguous(), mesh, placements, run_check=False, shape=shape, stride=tuple(strides))  # type: ignore[arg-type]
+        strides = tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1]
+        return DTensor.from_local(x.contiguous(), mesh, placements, run_check=False, shape=shape, stride=strides)  # type: ignore[arg-type]
 
-    if isinstance(result, Tensor):
-        return placed(result, (v.shape[3],))
-    output, statistics = result
-    return placed(output, (v.shape[3],)), Statistics(*(x if x is None else placed(x, ()) for x in statistics))  # type: ignore[arg-type]
+    return converted(result, lambda x: placed(x, (v.shape[3],)), lambda x: placed(x, ()))
 
 
 def _local_rule(rule: str, q: DTensor) -> str:

@@ -7,7 +7,7 @@ different arguments do not receive each other's messages. Gloo would fail or acc
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,8 @@ from isentrope._core.values import shown
 
 FORWARD, BACKWARD = "in the forward pass", "in the backward pass"
 Group = ProcessGroup | DeviceMesh | None
+Wait = Callable[[], None]
+"""Waits for messages in flight."""
 
 
 def group_name(group: Group) -> str:
@@ -43,22 +45,6 @@ def tag_of(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
-class Pending:
-    """Messages in flight."""
-
-    def __init__(self, group: ProcessGroup, works: list, buffers: list[Tensor], peers: Iterable[int], phase: str) -> None:
-        self._group, self._works, self._buffers, self._peers, self._phase = group, works, buffers, sorted(peers), phase
-
-    def wait(self) -> None:
-        """Waits for the messages. Raises RuntimeError, within the group's time limit, if a peer fails."""
-        try:
-            for work in self._works:
-                work.wait()
-        except RuntimeError as error:
-            raise failure(self._group, self._peers, self._phase, error) from error
-        self._works, self._buffers = [], []
-
-
 def failure(group: ProcessGroup, peers: list[int], phase: str, error: object) -> RuntimeError:
     names = ", ".join(map(str, peers))
     return RuntimeError(
@@ -71,20 +57,32 @@ Messages = dict[int, list[Tensor]]
 """Tensors for each peer, contiguous and non-empty, in sending order."""
 
 
-def start(group: ProcessGroup, tag: int, phase: str, sends: Messages, receives: Messages) -> Pending:
-    """Starts sending to and receiving from peers. phase: name for errors."""
+def start(group: ProcessGroup, tag: int, phase: str, sends: Messages, receives: Messages) -> Wait:
+    """Starts sending to and receiving from peers, and returns a function that waits for the messages.
+
+    phase: name for errors, which are a RuntimeError, within the group's time limit, if a peer fails."""
     operations = [
         dist.P2POp(way, tensor, None, group, tag, peer)
         for way, messages in ((dist.isend, sends), (dist.irecv, receives))
         for peer, tensors in messages.items()
         for tensor in tensors
     ]
-    peers = {*sends, *receives}
+    peers = sorted({*sends, *receives})
+
+    def wait() -> None:
+        try:
+            for work in works:
+                work.wait()
+        except RuntimeError as error:
+            raise failure(group, peers, phase, error) from error
+        works.clear()
+        operations.clear()  # both hold tensors
+
     try:
         works = dist.batch_isend_irecv(operations) if operations else []
     except RuntimeError as error:
-        raise failure(group, sorted(peers), phase, error) from error
-    return Pending(group, works, [operation.tensor for operation in operations], peers, phase)
+        raise failure(group, peers, phase, error) from error
+    return wait
 
 
 def meet(group: ProcessGroup, device: torch.device, phase: str) -> None:
@@ -114,7 +112,7 @@ def exchange(values: Tensor, sends: list[int], receives: list[int], tag: int, ph
         ranks, tag, phase,
         {peer: [outgoing[peer]] for peer in peers if sends[peer]},
         {peer: [incoming[peer]] for peer in peers if receives[peer]},
-    ).wait()  # fmt: skip
+    )()  # fmt: skip
     return result
 
 

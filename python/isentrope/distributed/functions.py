@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from isentrope._core.checks import CHECKS, check_dense, check_sinks
 from isentrope._core.derivatives import transformed
 from isentrope._core.library import AXES, DEFAULTS, refuse_arguments, refuse_unknown
 from isentrope._core.masks import Masks
-from isentrope._core.options import PartOptions, check_names
+from isentrope._core.options import PartOptions, Unpack, check_names
 from isentrope._core.values import check_choice
 from isentrope.distributed.agreement import agreed
 from isentrope.distributed.dtensor import on_local_tensors
@@ -26,9 +26,6 @@ from isentrope.distributed.ring import ring_attention
 from isentrope.distributed.ulysses import attention_by_heads
 from isentrope.rules import rule_text
 from isentrope.statistics import StatisticNames, statistic_names, unpack, wanted_bits, with_needs
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 METHODS = ("ring", "all_gather", "all_to_all")
 # Arguments passed to the operators besides masks. A new one must be added here or to the unsupported ones.

@@ -22,7 +22,7 @@ from torch.distributed import ProcessGroup
 from isentrope._core.library import AXES, CHECKED
 from isentrope._core.masks import Masks
 from isentrope.distributed.agreement import Configuration, parsed
-from isentrope.distributed.exchange import BACKWARD, FORWARD, Pending, resolved, start
+from isentrope.distributed.exchange import BACKWARD, FORWARD, Wait, resolved, start
 from isentrope.distributed.layout import Range, joined, local_slices, overlap, pieces
 from isentrope.distributed.rows import Rows, call_of_segment, empty_results, sink_gradient, upstream_of_blocks
 from isentrope.distributed.visibility import Segment, keys_seen, needed_keys, segments, spanned
@@ -35,6 +35,11 @@ class Block(NamedTuple):
     keys: Range
     k: Tensor
     v: Tensor
+
+    def part(self, keys: Range) -> Block:
+        """Returns a view of a range within the block."""
+        rows = slice(keys[0] - self.keys[0], keys[1] - self.keys[0])
+        return Block(keys, self.k[:, :, rows], self.v[:, :, rows])
 
 
 class KeyExchange:
@@ -69,19 +74,19 @@ class KeyExchange:
         """Yields the blocks of each step, in the order of the sequence, while the next step's blocks are in flight."""
         under_way = self._start(self.steps[0])
         for step in range(len(self.steps)):
-            blocks, pending = under_way
+            blocks, wait = under_way
             if step + 1 < len(self.steps):
                 under_way = self._start(self.steps[step + 1])
-            pending.wait()
+            wait()
             yield joined_blocks(blocks)
 
-    def _start(self, shifts: list[int]) -> tuple[list[Block], Pending]:
+    def _start(self, shifts: list[int]) -> tuple[list[Block], Wait]:
         outgoing = {to: parts_of(self.own, self.needed(to, self.rank)) for to, _ in self._peers(shifts)}
         incoming = {owner: self.needed(self.rank, owner) for _, owner in self._peers(shifts)}
-        received, pending = self._exchanged(outgoing, incoming)
-        return (self.own if 0 in shifts else []) + received, pending
+        received, wait = self._exchanged(outgoing, incoming)
+        return (self.own if 0 in shifts else []) + received, wait
 
-    def start_return(self, shifts: list[int], gradients: list[Block]) -> tuple[list[Block], Pending]:
+    def start_return(self, shifts: list[int], gradients: list[Block]) -> tuple[list[Block], Wait]:
         """Sends gradients of a step's blocks, in float32, to their owners, and receives those of own keys."""
         outgoing = {owner: parts_of(gradients, self.needed(self.rank, owner)) for _, owner in self._peers(shifts)}
         incoming = {to: self.needed(to, self.rank) for to, _ in self._peers(shifts)}
@@ -89,15 +94,15 @@ class KeyExchange:
 
     def _exchanged(
         self, outgoing: dict[int, list[Block]], incoming: dict[int, list[Range]], dtype: torch.dtype | None = None
-    ) -> tuple[list[Block], Pending]:
+    ) -> tuple[list[Block], Wait]:
         """Starts to send blocks to peers, and to fill blocks of the incoming ranges, which it returns."""
         received = {peer: self._empty(ranges, dtype) for peer, ranges in incoming.items()}
         sends, receives = (
             {peer: [x.contiguous() for block in blocks for x in block[1:]] for peer, blocks in each.items() if blocks}
             for each in (outgoing, received)
         )
-        pending = start(self.group, self.tag, self.phase, sends, receives)
-        return [block for blocks in received.values() for block in blocks], pending
+        wait = start(self.group, self.tag, self.phase, sends, receives)
+        return [block for blocks in received.values() for block in blocks], wait
 
     def _peers(self, shifts: list[int]) -> list[tuple[int, int]]:
         """Returns the ranks to send to and to receive from at each shift with messages."""
@@ -124,20 +129,16 @@ def joined_blocks(blocks: list[Block]) -> list[Block]:
 
 def parts_of(blocks: list[Block], ranges: list[Range]) -> list[Block]:
     """Returns the parts of the blocks in these ranges, each of which lies in one block."""
-    pieces = []
-    for begin, end in ranges:
-        block = next(b for b in blocks if b.keys[0] <= begin and end <= b.keys[1])
-        block_keys = slice(begin - block.keys[0], end - block.keys[0])
-        pieces.append(Block((begin, end), block.k[:, :, block_keys], block.v[:, :, block_keys]))
-    return pieces
+    return [next(b for b in blocks if b.keys[0] <= begin and end <= b.keys[1]).part((begin, end)) for begin, end in ranges]
 
 
-def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, Tensor, Tensor]]:
+def calls(exchange: KeyExchange, block: Block) -> Iterator[tuple[Segment, slice, Block]]:
+    """Yields the segments that need a block, with this rank's rows and the part of the block."""
     for piece, key_ranges in zip(exchange.own_pieces, exchange.seen[exchange.rank]):
         seen = overlap(block.keys, spanned(piece, key_ranges))
         for segment in segments(exchange.documents, exchange.length, piece, seen) if seen[0] < seen[1] else ():
-            block_keys = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
-            yield segment, block.k[:, :, block_keys], block.v[:, :, block_keys]
+            (local_rows,) = local_slices(exchange.own_pieces, [segment.queries])
+            yield segment, local_rows, block.part(segment.keys)
 
 
 def documents_of(masks: Masks, length: int) -> tuple[int, ...] | None:
@@ -151,8 +152,6 @@ def documents_of(masks: Masks, length: int) -> tuple[int, ...] | None:
 
 
 _NO_ROWS = Segment((0, 0), (0, 0), 0, 0)
-
-
 _LISTS = [name for name in Masks._fields if AXES[name]]
 _INPUTS = "".join(f", Tensor? {name}" for name in ("sinks", *_LISTS))
 _SCHEMA = f"Tensor q, Tensor k, Tensor v{_INPUTS}, str configuration, str group"
@@ -180,9 +179,8 @@ def ring_attention(
     rows = Rows(q, v.shape[3], wanted)
     for blocks in exchange.blocks():
         for block in blocks:
-            for segment, keys, values in calls(exchange, block):
-                (local_rows,) = local_slices(exchange.own_pieces, [segment.queries])
-                call = call_of_segment(c, masks, segment, q[:, :, local_rows], keys, values)
+            for segment, local_rows, part in calls(exchange, block):
+                call = call_of_segment(c, masks, segment, q[:, :, local_rows], part.k, part.v)
                 rows.add(local_rows, segment.keys[0], CHECKED.attention(*call, wanted))
     return rows.results(sinks)
 
@@ -211,15 +209,13 @@ def ring_attention_backward(
     def gradients_of(block: Block) -> Block:
         """Returns the gradients of a block's keys from this rank's rows, and adds those of the rows to their total."""
         gradients = Block(block.keys, *(torch.zeros_like(x, dtype=torch.float32) for x in block[1:]))
-        for segment, keys, values in calls(exchange, block):
-            (local_rows,) = local_slices(exchange.own_pieces, [segment.queries])
-            call = call_of_segment(c, masks, segment, q[:, :, local_rows], keys, values, sinks)
+        for segment, local_rows, part in calls(exchange, block):
+            call = call_of_segment(c, masks, segment, q[:, :, local_rows], part.k, part.v, sinks)
             of_rows = upstream.of_rows(local_rows, segment.keys[0])
             dq, dk, dv, *_ = CHECKED.attention_backward(*call, *of_rows, False, False, False, True)
             totals[0][:, :, local_rows] += dq
-            block_keys = slice(segment.keys[0] - block.keys[0], segment.keys[1] - block.keys[0])
-            gradients.k[:, :, block_keys] += dk
-            gradients.v[:, :, block_keys] += dv
+            for total, gradient in zip(gradients.part(segment.keys)[1:], (dk, dv)):
+                total += gradient
         return gradients
 
     def add(blocks: list[Block]) -> None:
@@ -229,16 +225,16 @@ def ring_attention_backward(
             totals[2][:, :, local_keys] += block.v
 
     returned: list[Block] = []
-    under_way = start(exchange.group, exchange.tag, exchange.phase, {}, {})
+    wait = start(exchange.group, exchange.tag, exchange.phase, {}, {})
     for step, blocks in enumerate(exchange.blocks()):
         gradients = [gradients_of(block) for block in blocks]
         if 0 in exchange.steps[step]:
             add(parts_of(gradients, exchange.own_pieces))
-        under_way.wait()
+        wait()
         add(returned)
-        returned, under_way = exchange.start_return(exchange.steps[step], gradients)
+        returned, wait = exchange.start_return(exchange.steps[step], gradients)
         del blocks, gradients  # freed now, because the next block may wait long
-    under_way.wait()
+    wait()
     add(returned)
     return (*(total.to(q.dtype) for total in totals), sink_gradient(sinks, output, statistics, d_output))  # type: ignore[return-value]
 

@@ -21,7 +21,8 @@ def shard(tensor: Tensor, dim: int, group: Group = None, layout: str = "contiguo
     Differentiable; a view if the part is in one piece. Raises TypeError or ValueError that names the argument.
     """
     _check("shard", tensor, dim)
-    ranges = _pieces_of_rank(tensor.shape[dim], group_name(group), layout)
+    ranks = resolved(group_name(group))
+    ranges = pieces(tensor.shape[dim], ranks.size(), layout)[ranks.rank()]
     parts = [tensor.narrow(dim, begin, end - begin) for begin, end in ranges]
     return parts[0] if len(parts) == 1 else torch.cat(parts or [tensor.narrow(dim, 0, 0)], dim)
 
@@ -68,8 +69,3 @@ def _check(function: str, tensor: Tensor, dim: int) -> None:
         raise TypeError(f"[{function}] tensor must be a dense tensor; got {kind(tensor)}")
     if not -tensor.dim() <= checked_integer(function, "dim", dim) < tensor.dim():
         raise ValueError(f"[{function}] dim must be one of the {tensor.dim()} of tensor; got {dim}")
-
-
-def _pieces_of_rank(length: int, name: str, layout: str) -> list:
-    ranks = resolved(name)
-    return pieces(length, ranks.size(), layout)[ranks.rank()]

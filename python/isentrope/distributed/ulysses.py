@@ -40,7 +40,6 @@ class HeadExchange(NamedTuple):
 
     configuration: Configuration
     name: str
-    tag: int
     me: int
     heads: list[tuple[Range, Range]]
     """Query heads of each rank and the key heads that they read."""
@@ -75,7 +74,7 @@ class HeadExchange(NamedTuple):
         sends = [sum(x.numel() for x in to) for to in outgoing]
         sizes = [[prod(shape) for shape in sender] for sender in shapes]
         values = torch.cat([x.reshape(-1) for to in outgoing for x in to])
-        received = exchange_values(values, sends, [sum(of) for of in sizes], self.tag, FORWARD, self.name)
+        received = exchange_values(values, sends, [sum(of) for of in sizes], self.configuration.tag, FORWARD, self.name)
         parts = iter(received.split([size for of in sizes for size in of]))
         return [[next(parts).view(shape) for shape in sender] for sender in shapes]
 
@@ -95,7 +94,7 @@ def head_exchange(text: str, name: str) -> HeadExchange:
     # The operator refuses a rule for another number of heads.
     has_heads = CHECKED.rule_heads(c.rule) == c.heads
     rule = CHECKED.rule_of_heads(c.rule, begin, end - begin) if has_heads else c.rule
-    return HeadExchange(c, name, c.tag, group.rank(), heads, pieces_by_rank, order, rule)
+    return HeadExchange(c, name, group.rank(), heads, pieces_by_rank, order, rule)
 
 
 def attention_by_heads(

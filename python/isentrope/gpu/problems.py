@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from functools import cache
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ _CAUSAL = {0: False, 1: "top_left", 2: "bottom_right"}
 _DIFFERENTIABLE = tuple(statistic["name"] for statistic in STATISTICS if statistic["differentiable"])
 
 
+@cache
 def _library() -> Any:
     library = ctypes.CDLL(str(path_of("isentrope_check")))
     pointer, text, whole = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64
@@ -55,14 +57,8 @@ def _copied(data: ctypes.c_void_p, dtype: torch.dtype, shape: Any) -> Tensor:
     return tensor
 
 
-_LIBRARY: Any = None
-
-
 def _call(name: str, *arguments: Any) -> Any:
-    global _LIBRARY
-    if _LIBRARY is None:
-        _LIBRARY = _library()
-    return getattr(_LIBRARY, f"isentrope_check_{name}")(*arguments)
+    return getattr(_library(), f"isentrope_check_{name}")(*arguments)
 
 
 def _with_batch(result: tuple[Tensor, Statistics]) -> tuple[Tensor, Statistics]:

@@ -47,18 +47,6 @@ def context_parallel(model: nn.Module, mesh: Any, method: str = "ring", layout: 
 
 
 __all__ = [
-    "CONTEXT_PARALLEL",
-    "NAME",
-    "ModelRule",
-    "Record",
-    "RowMask",
-    "apply",
-    "attention_forward",
-    "attentions",
-    "context_parallel",
-    "model_rule",
-    "reading",
-    "record",
-    "row_mask",
-    "set_rule",
-]
+    "CONTEXT_PARALLEL", "NAME", "ModelRule", "Record", "RowMask", "apply", "attention_forward", "attentions", "context_parallel",
+    "model_rule", "reading", "record", "row_mask", "set_rule",
+]  # fmt: skip

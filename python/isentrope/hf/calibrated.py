@@ -11,7 +11,7 @@ from torch import nn
 from isentrope._core.files import read_text
 from isentrope._core.values import check_bool, shown
 from isentrope.hf.rope import Stretch, parse, stretch_rope
-from isentrope.hf.rules import assign_rule, attentions, set_rule
+from isentrope.hf.rules import assign_rule, attentions
 from isentrope.rules import ScaleRule
 
 LayerRules = list[ScaleRule]
@@ -20,14 +20,9 @@ LayerRules = list[ScaleRule]
 
 def set_rules(model: nn.Module, rules: LayerRules | None) -> None:
     """Sets the rule of every layer; None removes the rules."""
-    if rules is None:
-        return set_rule(model, None)
-    if len(rules) == 1:
-        assign_rule(model, rules[0], None, force=True)
-    else:
-        for layer, rule in enumerate(rules):
-            assign_rule(model, rule, [layer], force=True)
-    return None
+    for_all = rules is None or len(rules) == 1
+    for layer, rule in enumerate(rules or [None]):
+        assign_rule(model, rule, None if for_all else [layer], force=True)
 
 
 def apply(model: nn.Module, calibration: Any, *, always: bool = False) -> None:

@@ -19,18 +19,6 @@ from isentrope._core.masks import Masks
 from isentrope._core.values import check_bool, check_count, shown
 from isentrope.hf.architectures import reads_mask_as_eager
 
-_NO_IDS = torch.zeros(1, dtype=torch.int64)
-# Functions are recognised by their code, because they differ only in their closures.
-_CAUSAL = hf.causal_mask_function.__code__
-_ALL = hf.bidirectional_mask_function.__code__
-_WINDOW = hf.sliding_window_overlay(1).__code__
-_WINDOW_BOTH_WAYS = hf.sliding_window_bidirectional_overlay(1).__code__
-_CHUNKS = hf.chunked_overlay(1, _NO_IDS).__code__
-_DOCUMENTS = hf.packed_sequence_mask_function(_NO_IDS).__code__
-_BLOCKS = hf.blockwise_overlay(_NO_IDS).__code__
-_AND = hf.and_masks(hf.causal_mask_function).__code__
-_OR = hf.or_masks(hf.causal_mask_function).__code__
-
 
 class RowMask(Tensor):
     """Mask [batch, 1, queries, keys] stored as arguments of the operator instead of elements.
@@ -178,28 +166,8 @@ def _closure_values(function: Callable) -> dict[str, Any]:
 
 def _parts(function: Callable) -> dict[str, Any] | None:
     """Returns the parts of a mask function by transformers' names; None if one is not known."""
-    code, closure = getattr(function, "__code__", None), {}
-    if code is _CAUSAL:
-        return {"causal": True}
-    if code is _ALL:
-        return {}
-    if code in (_WINDOW, _WINDOW_BOTH_WAYS, _CHUNKS, _DOCUMENTS, _AND, _OR):
-        closure = _closure_values(function)
-    if code is _WINDOW:
-        return {"left": closure["sliding_window"] - 1}
-    if code is _WINDOW_BOTH_WAYS:
-        return {"left": closure["sliding_window"], "right": closure["sliding_window"]}
-    if code is _CHUNKS:
-        return {"chunk_size": closure["chunk_size"], "left_padding": closure["left_padding"]}
-    if code is _DOCUMENTS:
-        return {"documents": closure["packed_sequence_mask"]}
-    if code is _AND:
-        return _all_parts(closure["mask_functions"])
-    if code is _OR and len(closure["mask_functions"]) == 2:
-        causal, blocks = closure["mask_functions"]
-        if _parts(causal) == {"causal": True} and getattr(blocks, "__code__", None) is _BLOCKS:
-            return {"causal": True, "blocks": _closure_values(blocks)["block_sequence_ids"]}
-    return None
+    read = _READ.get(getattr(function, "__code__", None))
+    return None if read is None else read(_closure_values(function))
 
 
 def _all_parts(functions: tuple[Callable, ...]) -> dict[str, Any] | None:
@@ -210,6 +178,27 @@ def _all_parts(functions: tuple[Callable, ...]) -> dict[str, Any] | None:
             return None
         merged |= parts
     return merged
+
+
+def _causal_or_blocks(functions: tuple[Callable, ...]) -> dict[str, Any] | None:
+    if len(functions) != 2 or _parts(functions[0]) != {"causal": True} or getattr(functions[1], "__code__", None) != _BLOCKS:
+        return None
+    return {"causal": True, "blocks": _closure_values(functions[1])["block_sequence_ids"]}
+
+
+_NO_IDS = torch.zeros(1, dtype=torch.int64)
+_BLOCKS = hf.blockwise_overlay(_NO_IDS).__code__
+# The parts from a function's closure. Functions are recognised by their code, because they differ only in their closures.
+_READ: dict[Any, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
+    hf.causal_mask_function.__code__: lambda _: {"causal": True},
+    hf.bidirectional_mask_function.__code__: lambda _: {},
+    hf.sliding_window_overlay(1).__code__: lambda x: {"left": x["sliding_window"] - 1},
+    hf.sliding_window_bidirectional_overlay(1).__code__: lambda x: dict.fromkeys(("left", "right"), x["sliding_window"]),
+    hf.chunked_overlay(1, _NO_IDS).__code__: lambda x: {name: x[name] for name in ("chunk_size", "left_padding")},
+    hf.packed_sequence_mask_function(_NO_IDS).__code__: lambda x: {"documents": x["packed_sequence_mask"]},
+    hf.and_masks(hf.causal_mask_function).__code__: lambda x: _all_parts(x["mask_functions"]),
+    hf.or_masks(hf.causal_mask_function).__code__: lambda x: _causal_or_blocks(x["mask_functions"]),
+}
 
 
 def bounds_of(attention_mask: Tensor | None, keys: int) -> dict[str, Tensor] | None:

@@ -16,7 +16,7 @@ from isentrope.distributed.sharding import gather, shard
 from isentrope.hf.masks import bounds_of
 from isentrope.hf.recording import observed
 from isentrope.hf.register import call_options, layer_type
-from isentrope.hf.rope import rotaries_by_length
+from isentrope.hf.rope import at_position, rotaries_by_length
 from isentrope.hf.rules import CONTEXT_PARALLEL, attentions
 
 _CONTEXT = "isentrope_context_parallel"
@@ -70,21 +70,6 @@ class ContextParallel:
             if inputs.get(name) is not None:
                 inputs[name] = self.shard(inputs[name])
         return (), inputs | ({"use_cache": False} if "use_cache" in names else {})
-
-    def before_angles(self, _: nn.Module, args: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        """Adds a row at the sequence's largest position, because some angles depend on that."""
-
-        def longer(positions: Tensor) -> Tensor:
-            return torch.cat([positions, self.farthest.expand(*positions.shape[:-1], 1)], dim=-1)
-
-        if "position_ids" in inputs:
-            return args, inputs | {"position_ids": longer(inputs["position_ids"])}
-        return (args[0], longer(args[1]), *args[2:]), inputs
-
-    def after_angles(self, _: nn.Module, __: tuple, angles: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
-        if isinstance(angles, Tensor):  # complex numbers
-            return angles[..., :-1, :]
-        return tuple(x[..., :-1, :] for x in angles)
 
     def after(self, _: nn.Module, __: tuple, result: Any) -> Any:
         """Replaces the loss of this rank's part by that of the whole sequence."""
@@ -162,8 +147,7 @@ def spread(model: nn.Module, group: Group, method: str, layout: str) -> None:
             module.attn_temperature_tuning = False  # type: ignore[assignment]
             setattr(module, _TUNED, True)
     for module in rotaries_by_length(model):
-        module.register_forward_pre_hook(context.before_angles, with_kwargs=True)
-        module.register_forward_hook(context.after_angles)
+        at_position(module, lambda _: context.farthest)
     model.set_attn_implementation(CONTEXT_PARALLEL)
     model.register_forward_pre_hook(context.before, with_kwargs=True)
     model.register_forward_hook(context.after)

@@ -6,6 +6,7 @@ keys the cache of a sliding window has dropped.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -41,7 +42,8 @@ def attend(
     elif mask is not None:
         mask = mask.expand(q.shape[0], -1, queries, keys)
         if positions is not None and queries == keys:
-            begins = _may_begin(mask, positions)
+            # A document may begin with a key at position 0 after one that is no padding.
+            begins = (positions[:, 1:] == 0) & mask.flatten(1, 2).any(1)[:, :-1]
             if torch.compiler.is_compiling():
                 torch._assert_async(~begins.any(), "[isentrope.hf] packed documents need a model that is not compiled")
             elif begins.any():
@@ -67,11 +69,6 @@ def _end_of_sequence(positions: Tensor, keys: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _may_begin(mask: Tensor, positions: Tensor) -> Tensor:
-    """Returns whether a document may begin with the next key: its position is 0, and the key before is no padding."""
-    return (positions[:, 1:] == 0) & mask.flatten(1, 2).any(1)[:, :-1]
-
-
 def _documents(mask: Tensor, begins: Tensor) -> list[list[int]]:
     """Returns the boundaries of documents for each row of the batch; those that see each other count as one."""
     boundaries = []
@@ -94,10 +91,8 @@ def _each_document(
         place = _without_padding(seen, end - begin)
         return attention(q[part], k[part], v[part], attn_mask=seen, bias=added, **options, **place)
 
-    rows = []
-    for row, ends in enumerate(cuts):
-        rows.append(_concatenated([document(row, begin, end) for begin, end in zip(ends, ends[1:])], 2))
-    return _concatenated(rows, 0)
+    rows = ([document(row, *ends) for ends in pairwise(of_row)] for row, of_row in enumerate(cuts))
+    return _concatenated([_concatenated(row, 2) for row in rows], 0)
 
 
 def _concatenated(results: list, axis: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,27 +10,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 
 from isentrope._core.attend import attend
 from isentrope._core.call import call_of
 from isentrope._core.masks import Masks
-from isentrope.hf import positions, saved_rules
+from isentrope.hf import positions
 from isentrope.hf.architectures import (
-    check_arguments,
-    check_models_when_built,
-    chosen_keys,
-    keep_chosen_keys,
-    reads_mask_as_eager,
-    refuse_mask,
-    refuse_weights,
+    check_arguments, check_models_when_built, chosen_keys, keep_chosen_keys, reads_mask_as_eager, refuse_mask, refuse_weights,
     with_row_sinks,
-)
+)  # fmt: skip
 from isentrope.hf.masks import RowMask, row_mask
 from isentrope.hf.recording import observed
 from isentrope.hf.rope import stretch_as_saved
-from isentrope.hf.rules import NAME, READS_POSITION, RULE, assign_rule, config_of
+from isentrope.hf.rules import NAME, READS_POSITION, RULE, assign_rule, config_of, saved_rules
 from isentrope.rules import ScaleRule
 from isentrope.statistics import StatisticNames
 
@@ -132,7 +127,7 @@ check_models_when_built(NAME)
 
 def _restore(model: nn.Module) -> None:
     """Restores the rules and the stretch of RoPE that a loaded model was saved with."""
-    rules = saved_rules.read(model)
+    rules = saved_rules(model)
     used = getattr(model.config, "_attn_implementation", None)
     if rules and used != NAME:
         warnings.warn(
@@ -147,7 +142,18 @@ def _restore(model: nn.Module) -> None:
         stretch_as_saved(model)
 
 
-saved_rules.call_after_loading(_restore)
+_load = PreTrainedModel.from_pretrained.__func__  # type: ignore[attr-defined]
+
+
+@functools.wraps(_load)
+def _load_and_restore(cls: type, *args: Any, **kwargs: Any) -> Any:
+    loaded = _load(cls, *args, **kwargs)
+    # With output_loading_info=True a tuple is returned.
+    _restore(loaded[0] if isinstance(loaded, tuple) else loaded)
+    return loaded
+
+
+PreTrainedModel.from_pretrained = classmethod(_load_and_restore)  # type: ignore[assignment,method-assign]
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -168,17 +168,25 @@ class SwitchedRope(nn.Module):
         return (self.stretched if beyond else self.original)(x, position_ids, *args, **options)
 
 
-class RopeAtLength(nn.Module):
-    """Computes the angles of an input of `length` tokens for shorter ones, where `dynamic` and `longrope` differ."""
+def at_position(module: nn.Module, farthest: Callable[[Tensor], Tensor]) -> None:
+    """Makes a module compute the angles that its rows have in an input that reaches to farthest(position_ids). Some angles
+    depend on that: of `dynamic`, of `longrope` and of a switched stretch."""
 
-    def __init__(self, rope: nn.Module, length: int) -> None:
-        super().__init__()
-        self.rope, self.length = rope, length
+    def longer(positions: Tensor) -> Tensor:
+        return torch.cat([positions, farthest(positions).expand(*positions.shape[:-1], 1)], dim=-1)
 
-    def forward(self, x: Tensor, position_ids: Tensor, *args: Any, **options: Any) -> Any:
-        last = torch.full_like(position_ids[..., :1], self.length - 1)
-        angles = self.rope(x, torch.cat([position_ids, last], -1), *args, **options)
-        return tuple(part[..., :-1, :] for part in angles)
+    def before(_: nn.Module, args: tuple, inputs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        if "position_ids" in inputs:
+            return args, inputs | {"position_ids": longer(inputs["position_ids"])}
+        return (args[0], longer(args[1]), *args[2:]), inputs
+
+    def after(_: nn.Module, __: tuple, angles: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+        if isinstance(angles, Tensor):  # complex numbers
+            return angles[..., :-1, :]
+        return tuple(x[..., :-1, :] for x in angles)
+
+    module.register_forward_pre_hook(before, with_kwargs=True)
+    module.register_forward_hook(after)
 
 
 def stretch_rope(model: nn.Module, stretch: Stretch, *, switched: bool = False) -> None:
@@ -233,7 +241,7 @@ def stretched(model: nn.Module, stretch: Stretch, *, at_length: int | None = Non
         stretch_rope(model, stretch)
         if at_length is not None and rotaries_by_length(model):
             for parent, name, _ in own:
-                setattr(parent, name, RopeAtLength(getattr(parent, name), at_length))
+                at_position(getattr(parent, name), lambda positions: positions.new_tensor(at_length - 1))
         yield
     finally:
         for parent, name, module in own:
@@ -245,4 +253,3 @@ def stretched(model: nn.Module, stretch: Stretch, *, at_length: int | None = Non
 def yarn_attention_factor(factor: float) -> float:
     """Returns YaRN's factor on cosines and sines, 0.1 ln factor + 1 (Peng et al. 2023, eq. 22)."""
     return 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
-

@@ -1,4 +1,9 @@
-"""Rules of a model: the one in its configuration, and those that are set."""
+"""Rules of a model: the one in its configuration, and those that are set, which are saved with the model.
+
+The key `isentrope_rule` of config.json holds the text of the rule of all layers, or an object of the rules of some:
+
+    "isentrope_rule": "logn(train_len=2048)"          "isentrope_rule": {"0": "ssmax", "4": "ssmax"}
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -15,12 +20,11 @@ from transformers import PreTrainedModel
 
 from isentrope._core.library import CHECKED
 from isentrope._core.values import check_bool, shown
-from isentrope.hf import saved_rules
 from isentrope.rules import ScaleRule, rule_text
 
 NAME = "isentrope"
 CONTEXT_PARALLEL = "isentrope_context_parallel"
-# Attributes of modules set by set_rule(): the rule, and whether it needs positions.
+# Attributes of modules set by set_rule(): the rule, also a key of the configuration, and whether it needs positions.
 RULE, READS_POSITION = "isentrope_rule", "isentrope_rule_reads_position"
 
 
@@ -136,8 +140,9 @@ def set_rule(
     check_bool("set_rule", "force", force)
     chosen = assign_rule(model, rule, layers, force)
     if rule is not None and not force and not model_rule(model).known:
+        family = getattr(config_of(model).get_text_config(), "model_type", None)
         warnings.warn(
-            f"[set_rule] the model's family should be one whose scale is known; got {_family(model)!r}. "
+            f"[set_rule] the model's family should be one whose scale is known; got {family!r}. "
             f"{rule.text} multiplies the scale in the model's code. Pass force=True if that scale does not depend on the length",
             stacklevel=2,
         )
@@ -148,10 +153,6 @@ def set_rule(
             "length=visible counts what each row sees",
             stacklevel=2,
         )
-
-
-def _family(model: nn.Module) -> str | None:
-    return getattr(config_of(model).get_text_config(), "model_type", None)
 
 
 def _counts_total(rule: ScaleRule) -> bool:
@@ -180,8 +181,39 @@ def assign_rule(model: nn.Module, rule: ScaleRule | None, layers: Iterable[int] 
         setattr(modules[index], RULE, rule or "standard")
         setattr(modules[index], READS_POSITION, rule is not None and CHECKED.rule_reads_position(rule.text))
     rules = (getattr(module, RULE, "standard") for module in modules)
-    saved_rules.write(model, [None if rule == "standard" else rule.text for rule in rules])
+    _write(model, [None if rule == "standard" else rule.text for rule in rules])
     return [modules[index] for index in chosen]
+
+
+def _write(model: PreTrainedModel, rules: Sequence[str | None]) -> None:
+    """Writes the rule of each layer, or None, into the configuration."""
+    if not any(rules):
+        vars(model.config).pop(RULE, None)
+    elif len(set(rules)) == 1:
+        setattr(model.config, RULE, rules[0])
+    else:
+        setattr(model.config, RULE, {str(index): rule for index, rule in enumerate(rules) if rule})
+
+
+def saved_rules(model: PreTrainedModel) -> dict[str, list[int] | None]:
+    """Returns the layer indices of each rule in the configuration; None stands for all layers.
+
+    Raises ValueError if the key holds anything else.
+    """
+    saved = getattr(model.config, RULE, None)
+    if saved is None:
+        return {}
+    if isinstance(saved, str):
+        return {saved: None}
+    layers: dict[str, list[int] | None] = {}
+    try:
+        for index, rule in saved.items():
+            layers.setdefault(rule, []).append(int(index))
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(
+            f"[isentrope.hf] {RULE} of the configuration must be a rule, or an object of rules by layer; got {saved!r}"
+        ) from None
+    return layers
 
 
 def _heads_of(layer: nn.Module) -> int | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from isentrope._core.libraries import path_of
+from isentrope._core.libraries import name_in_python, path_of
 
 _LIBRARY = ctypes.CDLL(str(path_of("isentrope_jax")))
 _LIBRARY.isentrope_jax_statistics.restype = ctypes.c_char_p
@@ -30,7 +30,7 @@ NEEDS: dict[str, tuple[str, ...]] = {s["name"]: tuple(s["needs"]) for s in _LIST
 if TYPE_CHECKING:
     from isentrope._core.libraries import Listed as _Named
 else:
-    _Named = namedtuple("Statistics", [{"lambda": "lambda_"}.get(name, name) for name in STATISTICS])
+    _Named = namedtuple("Statistics", map(name_in_python, STATISTICS))
 
 
 class Statistics(_Named):

@@ -152,17 +152,13 @@ def _rows_of(model: nn.Module, text: Tensor, lengths: list[int]) -> dict[int, _R
 
 def _entropy(texts: list[_Rows], rule: ScaleRule) -> Tensor:
     """Returns the mean entropy over texts and rows, float64 [lengths, heads]."""
-    entropies = []
-    for text in texts:
-        by_length = []
-        for n, queries in text.queries.items():
-            keys = text.keys[:, :, :n]
-            _, statistics = attention(
-                queries, keys, keys[..., :1], rule=rule, causal=True, return_stats=("entropy",), **text.options
-            )
-            by_length.append(statistics.entropy[0].double().mean(-1))
-        entropies.append(torch.stack(by_length))
-    return torch.stack(entropies).mean(0)
+
+    def mean(text: _Rows, n: int) -> Tensor:
+        q, keys = text.queries[n], text.keys[:, :, :n]
+        _, found = attention(q, keys, keys[..., :1], rule=rule, causal=True, return_stats=("entropy",), **text.options)
+        return found.entropy[0].double().mean(-1)
+
+    return torch.stack([torch.stack([mean(text, n) for n in text.queries]) for text in texts]).mean(0)
 
 
 def _slopes(texts: list[_Rows], rules: list[ScaleRule], lengths: list[int]) -> Tensor:

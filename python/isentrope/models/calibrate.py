@@ -82,24 +82,15 @@ class Calibration:
     def to_dict(self) -> dict[str, Any]:
         """Returns the document for `isentrope.hf.apply` and `isentrope report`."""
         return {
-            "kind": "calibration",
-            "version": 1,
-            "rope": {"text": self.rope.text, "parameters": self.rope.parameters},
-            "trained_length": self.trained,
-            "per": self.per,
-            "log_gain": self.log_gain,
-            "measured_log_gains": self.log_gains.tolist(),
-            "kept": self.kept,
+            "kind": "calibration", "version": 1, "rope": {"text": self.rope.text, "parameters": self.rope.parameters},
+            "trained_length": self.trained, "per": self.per, "log_gain": self.log_gain,
+            "measured_log_gains": self.log_gains.tolist(), "kept": self.kept,
             "rule": self.rules[0].text if len(self.rules) == 1 else [rule.text for rule in self.rules],
             "steps": self.steps,
-            "entropy": {
-                "before": self.before.tolist(),
-                "stretched": self.stretched.tolist(),
-                "calibrated": self.calibrated.tolist(),
-            },
+            "entropy": {name: getattr(self, name).tolist() for name in ("before", "stretched", "calibrated")},
             "heads": {"slope": for_json(self.slope), "reach": for_json(self.reach), "kind": kinds(self.reach)},
             "nll": [difference.to_dict() for difference in self.nll],
-        }
+        }  # fmt: skip
 
 
 def rules_of(log_gains: Tensor) -> LayerRules:
@@ -181,17 +172,10 @@ def solve(
 
 
 def calibrate(
-    model: nn.Module,
-    texts: Sequence[Tensor],
-    *,
-    rope: str | Stretch,
-    per: str = "model",
-    passages: Sequence[Tensor] = (),
-    lengths: Sequence[int] = (),
-    most_steps: int = 3,
-    results: Results | None = None,
+    model: nn.Module, texts: Sequence[Tensor], *, rope: str | Stretch, per: str = "model", passages: Sequence[Tensor] = (),
+    lengths: Sequence[int] = (), most_steps: int = 3, results: Results | None = None,
     progress: Callable[[str, int, int], None] | None = None,
-) -> Calibration:
+) -> Calibration:  # fmt: skip
     """Measures the gain that gives the stretched model the entropy of the unstretched one.
 
     model: a causal transformers model with RoPE; not changed.

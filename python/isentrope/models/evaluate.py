@@ -67,9 +67,7 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         low, high = self.interval
-        numbers = {
-            "mean": self.mean, "difference": self.difference, "se": self.se, "se_passages": self.se_passages, "low": low, "high": high
-        }  # fmt: skip
+        numbers = {name: getattr(self, name) for name in ("mean", "difference", "se", "se_passages")} | {"low": low, "high": high}
         where = {"method": self.method, "from": self.first, "to": self.last, "passages": self.passages}
         return where | {name: None if math.isnan(value) else value for name, value in numbers.items()}
 
@@ -115,8 +113,7 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) 
 
 
 def _cross_entropy_within(logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns the cross-entropy of each row, overwriting the logits. Allocating a result of their size each time takes
-    a sixth of the time of a model with 262,144 words."""
+    """Returns the cross-entropy of each row, overwriting the logits: a copy takes a sixth of the time with 262,144 words."""
     wanted = logits.gather(1, targets[:, None]).squeeze(1)
     largest = logits.amax(1, keepdim=True)
     return logits.sub_(largest).exp_().sum(1).log_().add_(largest.squeeze(1)).sub_(wanted)
@@ -135,15 +132,9 @@ def blocks_of(losses: Tensor) -> list[float]:
 
 
 def evaluate(
-    model: nn.Module,
-    passages: Sequence[Tensor],
-    methods: Sequence[Method],
-    *,
-    lengths: Sequence[int],
-    chunk: int = 1024,
-    results: Results | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> list[Difference]:
+    model: nn.Module, passages: Sequence[Tensor], methods: Sequence[Method], *, lengths: Sequence[int], chunk: int = 1024,
+    results: Results | None = None, progress: Callable[[str, int, int], None] | None = None,
+) -> list[Difference]:  # fmt: skip
     """Measures the loss by position of every method on the same passages, and its difference from the first method's.
 
     model: a causal transformers model; its attention and RoPE are restored at the end, and it then has no rules.
@@ -240,12 +231,10 @@ def compare(
         for begin, end in zip(lengths, lengths[1:]):
             part = slice(begin // BLOCK - blocks.start, end // BLOCK - blocks.start)
             gap = of_method[:, part] - first[:, part]
-            differences.append(
-                Difference(
-                    method.name, begin, end, of_method[:, part].mean().item(), gap.mean().item(),
-                    _standard_error(gap.flatten()), _standard_error(gap.mean(1)), passages,
-                )  # fmt: skip
-            )
+            differences.append(Difference(
+                method.name, begin, end, of_method[:, part].mean().item(), gap.mean().item(),
+                _standard_error(gap.flatten()), _standard_error(gap.mean(1)), passages,
+            ))  # fmt: skip
     return differences
 
 

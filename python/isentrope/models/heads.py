@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 KINDS = ("local", "global", "sink")
 # Mean distance over n - 1: 1/2 for a head that averages over all keys, 1 for one that attends to the first key only.
@@ -25,6 +25,17 @@ def for_json(numbers: Tensor) -> Any:
         return [for_json(x) for x in numbers]
     value = numbers.item()
     return value if math.isfinite(value) else None
+
+
+def padded(tensors: list[Tensor]) -> Tensor:
+    """Stacks tensors whose last dimensions differ, with NaN past their ends."""
+    most = max(x.shape[-1] for x in tensors)
+    return torch.stack([nn.functional.pad(x, (0, most - x.shape[-1]), value=torch.nan) for x in tensors])
+
+
+def where(flags: Tensor) -> list[tuple[int, int]]:
+    """Returns (layer, head) of the flags [layers, heads] that are set."""
+    return [(layer, head) for layer, head in flags.nonzero().tolist()]
 
 
 def kinds(reach: Tensor) -> list[list[str]]:

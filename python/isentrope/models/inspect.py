@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from isentrope import hf
 from isentrope._core.values import check_count, shown
 from isentrope.models.arguments import check_progress, check_tokens, check_words, checked_list
-from isentrope.models.heads import for_json
+from isentrope.models.heads import for_json, padded, where
 from isentrope.rules import ScaleRule
 from isentrope.statistics import Statistics
 
@@ -53,22 +53,18 @@ class Inspection:
 
     def collapsed(self) -> list[tuple[int, int]]:
         """Returns (layer, head) of heads whose entropy at the longest rows is near 0."""
-        return self._where(self._longest()[0] < COLLAPSED)
+        return where(self._longest()[0] < COLLAPSED)
 
     def blurred(self) -> list[tuple[int, int]]:
         """Returns (layer, head) of heads whose entropy at the longest rows is near ln n: they average over all keys."""
         entropy, n = self._longest()
-        return self._where(entropy > BLURRED * n.log())
+        return where(entropy > BLURRED * n.log())
 
     def _longest(self) -> tuple[Tensor, Tensor]:
         """Returns the entropy of each head's longest rows and their mean n; with a window not in the last bin."""
         entropy = self.mean["entropy"]
         last = torch.where(entropy.isnan(), 0, torch.arange(entropy.shape[-1])).amax(-1, keepdim=True)
         return entropy.gather(-1, last).squeeze(-1), self.n_of_head.gather(-1, last).squeeze(-1)
-
-    @staticmethod
-    def _where(flags: Tensor) -> list[tuple[int, int]]:
-        return [(layer, head) for layer, head in flags.nonzero().tolist()]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain lists and numbers, with NaN as None, for `isentrope report`."""
@@ -86,13 +82,9 @@ class Inspection:
 
 
 def inspect(
-    model: nn.Module,
-    texts: Sequence[str] | Sequence[Tensor],
-    *,
-    tokenizer: Any = None,
-    max_length: int = 4096,
+    model: nn.Module, texts: Sequence[str] | Sequence[Tensor], *, tokenizer: Any = None, max_length: int = 4096,
     progress: Callable[[int, int], None] | None = None,
-) -> Inspection:
+) -> Inspection:  # fmt: skip
     """Runs texts through a transformers model, one at a time, and measures how focused each head is at each n.
 
     model: any model whose attention can be replaced; its own attention is restored at the end.
@@ -183,8 +175,7 @@ def _binned(records: Iterable[hf.Record], layers: dict[int, int], edges: list[in
 
 
 def _received(records: Iterable[hf.Record], layers: dict[int, int]) -> dict[str, Tensor]:
-    """Returns the first key's share of the weight [layers, heads], and the weight received by position [layers, heads,
-    bins] of one text."""
+    """Returns one text's share of the first key [layers, heads], and weights by position [layers, heads, bins]."""
     sinks, by_position = {}, {}
     for record in records:
         weights, rows = record.received[0].double().cpu(), (record.statistics.support[0] > 0).sum(-1).cpu()
@@ -193,13 +184,7 @@ def _received(records: Iterable[hf.Record], layers: dict[int, int]) -> dict[str,
         total = torch.zeros(len(weights), len(count), dtype=torch.float64).index_add_(1, bins, weights)
         layer = layers[id(record.module)]
         sinks[layer], by_position[layer] = weights[:, 0] / rows, total / count
-    return {"sink": torch.stack([sinks[i] for i in sorted(sinks)]), "received": _padded([by_position[i] for i in sorted(by_position)])}
-
-
-def _padded(tensors: list[Tensor]) -> Tensor:
-    """Stacks tensors whose last dimensions differ, with NaN past their ends."""
-    most = max(x.shape[-1] for x in tensors)
-    return torch.stack([nn.functional.pad(x, (0, most - x.shape[-1]), value=torch.nan) for x in tensors])
+    return {"sink": torch.stack([sinks[i] for i in sorted(sinks)]), "received": padded([by_position[i] for i in sorted(by_position)])}
 
 
 def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_text: list[dict]) -> Inspection:
@@ -214,7 +199,7 @@ def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_tex
         squares = (values - mean[name]).square().nansum(0)
         spread[name] = torch.where(count > 1, (squares / (count - 1)).sqrt(), torch.nan)
     n = [n[i] for i in filled]
-    received = _padded([x["received"] for x in by_text]).nanmean(0)
+    received = padded([x["received"] for x in by_text]).nanmean(0)
     return Inspection(
         model=getattr(model.config, "_name_or_path", "") or type(model).__name__,
         rule=hf.model_rule(model),

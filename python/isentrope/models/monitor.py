@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from isentrope._core.call import Call
 from isentrope._core.library import STATISTICS
 from isentrope._core.observers import Listener, listeners, received
-from isentrope._core.values import checked_integer, checked_number
+from isentrope._core.values import check_count, checked_number
+from isentrope.models.heads import padded, where
 from isentrope.sdpa import observed
 from isentrope.statistics import Statistics
 
@@ -59,7 +59,7 @@ class Reading(_Numbers):
 
     def collapsed(self, below: float = 0.05) -> list[tuple[int, int]]:
         """Returns (layer, head) of heads whose mean entropy is below the threshold: nearly all weight is on one key."""
-        return [(layer, head) for layer, head in (self.entropy < below).nonzero().tolist()]
+        return where(self.entropy < below)
 
     def summary(self, below: float = 0.05) -> dict[str, float]:
         """Returns numbers for a log: mean and least entropy of a head, mean spread, collapsed heads, largest logit, and
@@ -168,10 +168,8 @@ def _names_in(running: list[str], model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def _reading(by_layer: dict[str, Statistics]) -> Reading:
-    layers = [_of_heads(statistics) for statistics in by_layer.values()]
-    most = max(layer.shape[1] for layer in layers)
-    padded = [functional.pad(layer, (0, most - layer.shape[1]), value=torch.nan) for layer in layers]
-    return Reading(*torch.stack(padded, 1), names=tuple(by_layer))
+    layers = padded([_of_heads(statistics) for statistics in by_layer.values()])
+    return Reading(*layers.transpose(0, 1).contiguous(), names=tuple(by_layer))
 
 
 def _of_heads(statistics: Statistics) -> Tensor:
@@ -194,6 +192,35 @@ def or_nan(largest: Tensor) -> Tensor:
     return largest.masked_fill(largest == -torch.inf, torch.nan)
 
 
+class _Steps:
+    """Watches every `every`-th step of a trainer that reports the beginning and end of steps."""
+
+    monitor: Monitor | None = None
+
+    def __init__(self, every: int, log: Callable[[int, Reading], None] | None) -> None:
+        self._every, self._log = every, log
+
+    def _watch(self, model: nn.Module) -> None:
+        self.monitor = Monitor(model)
+        self._open: Any = None
+        self._step = 0
+
+    def _begin(self, step: int) -> None:
+        # With gradient accumulation a framework may begin several batches of one step.
+        if self._open is None and step % self._every == 0:
+            self._step, self._open = step, self.monitor.watch()
+            self._open.__enter__()
+
+    def _end(self) -> Reading | None:
+        if self._open is None:
+            return None
+        watch, self._open = self._open, None
+        watch.__exit__(None, None, None)
+        if self._log is not None:
+            self._log(self._step, self.monitor.latest)
+        return self.monitor.latest
+
+
 def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading], None] | None = None) -> Any:
     """Returns a `TrainerCallback` of transformers that logs `Reading.summary(below)` of every `every`-th step.
 
@@ -206,21 +233,17 @@ def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading]
 
     _check("monitor.callback", every, below)
 
-    class AttentionCallback(TrainerCallback):
-        def __init__(self) -> None:
-            self.monitor: Monitor | None = None
-            self._steps: _Steps | None = None
-            self._summary: dict[str, float] = {}
+    class AttentionCallback(_Steps, TrainerCallback):
+        _summary: dict[str, float] = {}
 
         def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:  # type: ignore[override]
-            self.monitor = Monitor(model)
-            self._steps = _Steps(self.monitor, every, log)
+            self._watch(model)
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self._steps.begin(state.global_step)
+            self._begin(state.global_step)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            if reading := self._steps.end():
+            if reading := self._end():
                 self._summary = reading.summary(below)
                 control.should_log = True
 
@@ -231,7 +254,7 @@ def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading]
                     state.log_history[-1].update(self._summary)
                 self._summary = {}
 
-    return AttentionCallback()
+    return AttentionCallback(every, log)
 
 
 def lightning_callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading], None] | None = None) -> Any:
@@ -246,50 +269,20 @@ def lightning_callback(every: int = 100, below: float = 0.05, log: Callable[[int
 
     _check("monitor.lightning_callback", every, below)
 
-    class AttentionCallback(Callback):
-        def __init__(self) -> None:
-            self.monitor: Monitor | None = None
-            self._steps: _Steps | None = None
-
+    class AttentionCallback(_Steps, Callback):
         def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
-            self.monitor = Monitor(pl_module)
-            self._steps = _Steps(self.monitor, every, log)
+            self._watch(pl_module)
 
         def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-            self._steps.begin(trainer.global_step)
+            self._begin(trainer.global_step)
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-            if reading := self._steps.end():
+            if reading := self._end():
                 pl_module.log_dict(reading.summary(below))
 
-    return AttentionCallback()
+    return AttentionCallback(every, log)
 
 
 def _check(function: str, every: int, below: float) -> None:
-    if checked_integer(function, "every", every) < 1:
-        raise ValueError(f"[{function}] every must be at least 1; got {every}")
+    check_count(function, "every", every, 1)
     checked_number(function, "below", below)
-
-
-class _Steps:
-    """Watches every `every`-th step of a trainer that reports the beginning and end of steps."""
-
-    def __init__(self, monitor: Monitor, every: int, log: Callable[[int, Reading], None] | None) -> None:
-        self._monitor, self._every, self._log = monitor, every, log
-        self._open: Any = None
-        self._step = 0
-
-    def begin(self, step: int) -> None:
-        # With gradient accumulation a framework may begin several batches of one step.
-        if self._open is None and step % self._every == 0:
-            self._step, self._open = step, self._monitor.watch()
-            self._open.__enter__()
-
-    def end(self) -> Reading | None:
-        if self._open is None:
-            return None
-        watch, self._open = self._open, None
-        watch.__exit__(None, None, None)
-        if self._log is not None:
-            self._log(self._step, self._monitor.latest)
-        return self._monitor.latest

@@ -152,15 +152,11 @@ def fused(
     of_queries = [(head, head_dim, 0.5 if has_own_keys else 1.0) for head in range(heads)]
     of_keys = [(head * (heads // kv_heads), head_dim, 0.5 if has_own_keys else 0.0) for head in range(kv_heads)]
     of_values = [(head, head_dim, 0.0) for head in range(kv_heads)]
+    group = heads // kv_heads
+    rows = of_queries + of_keys + of_values
     if by_head:
-        group = heads // kv_heads
-        rows = [
-            row
-            for head in range(kv_heads)
-            for row in (*of_queries[head * group : (head + 1) * group], of_keys[head], of_values[head])
-        ]
-    else:
-        rows = of_queries + of_keys + of_values
+        groups = (of_queries[head * group :][:group] for head in range(kv_heads))
+        rows = [row for queries, key, value in zip(groups, of_keys, of_values) for row in (*queries, key, value)]
     return Projections(heads, [of_rows(qkv, rows, names)])
 
 

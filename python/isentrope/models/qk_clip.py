@@ -137,7 +137,8 @@ class QKClip:
         end_reading()  # Ctrl-C in a forward pass may have left a module
         self._check_calls()
         largest = self._largest_of_layers(self.largest.device)
-        self._reduce(largest)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, self._group)
         gamma = torch.where(largest.isfinite(), self.tau / largest.clamp(min=self.tau), 1)
         for projections, factors in zip(self._layers.values(), gamma.split([len(each.largest) for each in self._maxima])):
             for part in projections.parts:
@@ -171,11 +172,6 @@ class QKClip:
     def _largest_of_layers(self, device: torch.device) -> Tensor:
         """Returns the largest logits of all layers, which may be on different devices."""
         return torch.cat([maxima.largest.to(device) for maxima in self._maxima])
-
-    def _reduce(self, largest: Tensor) -> None:
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(largest, distributed.ReduceOp.MAX, self._group)
 
     def summary(self) -> dict[str, float]:
         """Returns numbers for a log, waiting for the device.

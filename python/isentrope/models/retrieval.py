@@ -55,28 +55,23 @@ def prompt(tokenizer: Any, passage: Tensor, distances: Sequence[int], seed: int 
                 f"[retrieval] tokenizer must give input_ids as those of transformers do; got {shown(tokenizer)}"
             ) from error
 
-    order_of_questions = list(range(len(distances)))
-    chance.shuffle(order_of_questions)
+    questions = list(range(len(distances)))
+    chance.shuffle(questions)
     tail: list[int] = []
-    answers: dict[int, tuple[int, int]] = {}
-    for index in order_of_questions:
+    answers: dict[int, slice] = {}
+    for index in questions:
         tail += ids(f"\nThe number of {names[index]} is")
         answer = ids(f" {values[index]}")
-        answers[index] = (len(tail), len(tail) + len(answer))
+        answers[index] = slice(len(tail), len(tail) + len(answer))
         tail += answer + ids(".")
     text = passage.tolist()
     # From the nearest on, so that insertions do not move lines already placed.
-    order = sorted(range(len(distances)), key=lambda index: distances[index])
-    for index in order:
-        line = ids(f"\nThe number of {names[index]} is {values[index]}.\n")
-        place = len(text) - max(distances[index] - answers[index][0], 0)
-        text[place:place] = line
-    start = len(text)
-    return Prompt(
-        torch.tensor(text + tail),
-        [distances[index] for index in range(len(distances))],
-        [slice(start + answers[i][0] - 1, start + answers[i][1] - 1) for i in range(len(distances))],
-    )
+    for index in sorted(questions, key=lambda index: (distances[index], index)):
+        place = len(text) - max(distances[index] - answers[index].start, 0)
+        text[place:place] = ids(f"\nThe number of {names[index]} is {values[index]}.\n")
+    before = len(text) - 1
+    losses_of = [slice(before + answer.start, before + answer.stop) for _, answer in sorted(answers.items())]
+    return Prompt(torch.tensor(text + tail), list(distances), losses_of)
 
 
 def retrieval(model: nn.Module, questions: Prompt, chunk: int = 1024) -> list[float]:

@@ -13,20 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from isentrope.rules import ScaleRule
-
 if TYPE_CHECKING:
     from isentrope.sdpa.activation import Activation, activate
-
-
-def set_flash_rule(rule: str | ScaleRule = "standard") -> None:
-    """Sets the rule of the next `activate_flash_attention_impl("ISENTROPE")`, which has no argument for it.
-
-    Raises ValueError for an invalid rule.
-    """
-    from isentrope.sdpa import flash
-
-    flash.set_rule(rule)
+    from isentrope.sdpa.flash import set_flash_rule
 
 
 def _activate_flash() -> Activation:
@@ -44,6 +33,7 @@ __all__ = ["Activation", "activate", "set_flash_rule"]
 
 def __getattr__(name: str) -> Any:
     if name in __all__:  # imported by its first use, because most programs do not use it
-        value = globals()[name] = getattr(importlib.import_module("isentrope.sdpa.activation"), name)
+        module = "flash" if name == "set_flash_rule" else "activation"
+        value = globals()[name] = getattr(importlib.import_module(f"isentrope.sdpa.{module}"), name)
         return value
     raise AttributeError(f"module 'isentrope.sdpa' has no attribute {name!r}")

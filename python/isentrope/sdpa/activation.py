@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 
 import torch
@@ -13,8 +14,7 @@ from isentrope._core.call import Call, call_of, without_sdpa_names
 from isentrope._core.derivatives import transformed
 from isentrope._core.library import CHECKED, LSE
 from isentrope.rules import ScaleRule, rule_text
-from isentrope.sdpa.drop_in import nested_under_rule, under_rule
-from isentrope.sdpa.taken import DTYPES, is_taken, warn_of_own
+from isentrope.sdpa.drop_in import DTYPES, is_taken, nested_under_rule, under_rule, warn_of_own
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 _BACKWARD = f"{_FORWARD}_backward"
@@ -24,7 +24,7 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _active: Activation | None = None
 
 
-class Activation:
+class Activation(AbstractContextManager["Activation"]):
     """Active replacement of torch's kernels. It ends with `remove()`, or with its `with` block."""
 
     def __init__(self, library: torch.library.Library, rule: str, replaces_cpu: bool = True) -> None:
@@ -45,9 +45,6 @@ class Activation:
             self._library._destroy()
             torch.backends.mha.set_fastpath_enabled(self._had_fast_paths)
             _active = None
-
-    def __enter__(self) -> Activation:
-        return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.remove()

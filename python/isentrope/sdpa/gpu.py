@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from isentrope.sdpa.drop_in import under_rule
-from isentrope.sdpa.taken import is_taken, warn_of_own
+from isentrope.sdpa.drop_in import is_taken, under_rule, warn_of_own
 
 _NAME = "scaled_dot_product_attention"
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)

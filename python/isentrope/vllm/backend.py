@@ -19,8 +19,8 @@ from vllm.v1.attention.backends.triton_attn import TritonAttentionBackend, Trito
 from isentrope._core.call import Call
 from isentrope._core.library import CHECKED
 from isentrope.vllm import recorder
+from isentrope.vllm.recorder import Step
 from isentrope.vllm.rule import served_rule
-from isentrope.vllm.step import Step
 
 logger = init_logger(__name__)
 _VARYING_MASKS = ("dynamic_causal", "mm_prefix_range", "rswa_window")

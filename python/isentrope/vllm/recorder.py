@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from isentrope._core.call import Call
 from isentrope.statistics import statistic_names, unpack, wanted_bits
-from isentrope.vllm.step import Step
 
 _NAMES = statistic_names(("lse", "entropy", "max_logit", "lambda_"))
 _BITS = wanted_bits(_NAMES)
+
+
+class Step(NamedTuple):
+    """Requests of one step, as operators over a cache take them: their pages, numbers of keys and beginnings of queries."""
+
+    table: Tensor
+    used: Tensor
+    starts: Tensor
+
+    @classmethod
+    def of(cls, metadata: Any, page_size: int) -> Step:
+        """Returns the step of a group of layers, which share its metadata."""
+        if not hasattr(metadata, "isentrope_step"):
+            pages = -(-metadata.max_seq_len // page_size)
+            used = metadata.seq_lens.long()
+            metadata.isentrope_step = cls(metadata.block_table[: len(used), :pages], used, metadata.query_start_loc.long())
+        return metadata.isentrope_step
+
+    def positions(self) -> Tensor:
+        """Returns the position of each query in its request."""
+        first = (self.used - self.starts[1:]).repeat_interleave(self.starts.diff())
+        return first + torch.arange(len(first), device=first.device)
 
 
 class Recorder:
@@ -89,11 +111,23 @@ def add(layer: str, step: Step, call: Call, result: tuple[Tensor, ...]) -> None:
     s = unpack(_NAMES, _BITS, *result[1:])
     entropy, first = s.entropy[0].mean(0), _first_weight(step, call, s.lse[0], s.lambda_[0]).mean(0)
     if _METRICS:
-        from isentrope.vllm import totals
-
-        totals.add(layer, entropy, first)
+        for counter, total in zip(_counters(), (len(entropy), float(entropy.sum()), float(first.sum())), strict=True):
+            counter.labels(layer).inc(total)
     if _recorder is not None:
         _recorder.add(layer, step, torch.stack([entropy, s.max_logit[0].amax(0), first]))
+
+
+@functools.cache
+def _counters() -> tuple[Any, ...]:
+    """Returns this process's totals. With PROMETHEUS_MULTIPROC_DIR, the page of vLLM's server adds those of all processes."""
+    from prometheus_client import Counter
+
+    named = {
+        "tokens": "Tokens whose attention was computed",
+        "entropy_nats": "Sum over tokens of the mean entropy of the heads",
+        "first_weight": "Sum over tokens of the heads' mean weight of the first key",
+    }
+    return tuple(Counter(f"isentrope:{name}", words, ["layer"]) for name, words in named.items())
 
 
 def _first_weight(step: Step, call: Call, lse: Tensor, lambda_: Tensor) -> Tensor:

@@ -33,19 +33,14 @@ def statistics(llm: Any) -> dict[str, RequestStatistics]:
     Call it between calls of `generate`, when no request is running. With tensor parallelism, ranks have the same number of
     heads, and the readings are those of all of them. Raises ValueError unless ISENTROPE_VLLM was 1 when the engine started.
     """
-    ranks = [{request: _tensor(*found) for request, found in rank.items()} for rank in _called(llm, "isentrope_statistics")]
-    ranks = [rank for rank in ranks if rank]
-    if not ranks:
-        return {}
+    ranks = [rank for rank in _called(llm, "isentrope_statistics") if rank]
     found = {}
-    for request in ranks[0]:
-        entropy, max_logit, first = torch.stack([rank[request] for rank in ranks]).unbind(1)
+    for request in ranks[0] if ranks else ():
+        of_ranks = (rank[request] for rank in ranks)
+        tensors = [torch.frombuffer(bytearray(data), dtype=torch.float32).view(shape) for shape, data in of_ranks]
+        entropy, max_logit, first = torch.stack(tensors).unbind(1)
         found[request] = RequestStatistics(entropy.mean(0), max_logit.amax(0), first.mean(0))
     return found
-
-
-def _tensor(shape: list[int], data: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.float32).view(shape)
 
 
 def _called(llm: Any, method: str, *arguments: Any) -> list[Any]:

@@ -40,13 +40,13 @@ class Operand {
 
   // Arrays for the task's Scratch, for up to `rows` rows: pointers to rows and to scales, and a
   // copy for strided columns or codes.
+  [[nodiscard]] std::array<Scratch::Array, 3> arrays(std::size_t rows) {
+    return {pointers(rows),
+            {scales_, has_codes() ? rows : 0},
+            {copy_, tensor_.strides[3] == 1 && !has_codes() ? 0 : rows * row_bytes()}};
+  }
+  // The first alone, for rows that are only prefetched.
   [[nodiscard]] Scratch::Array pointers(std::size_t rows) { return {rows_, rows}; }
-  [[nodiscard]] Scratch::Array scales(std::size_t rows) {
-    return {scales_, has_codes() ? rows : 0};
-  }
-  [[nodiscard]] Scratch::Array copy(std::size_t rows) {
-    return {copy_, tensor_.strides[3] == 1 && !has_codes() ? 0 : rows * row_bytes()};
-  }
 
   [[nodiscard]] std::size_t count() const { return count_; }
   [[nodiscard]] std::size_t columns() const { return static_cast<std::size_t>(tensor_.extents[3]); }

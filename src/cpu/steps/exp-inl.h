@@ -1,4 +1,4 @@
-// Powers of two for softmax weights.
+// Powers of two for softmax weights, and a maximum that keeps NaN on every instruction set.
 
 #if defined(ISENTROPE_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISENTROPE_EXP_INL_H_
@@ -11,10 +11,21 @@
 
 #include "hwy/highway.h"
 #include "src/cpu/product/f32-inl.h"
-#include "src/cpu/steps/maximum-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
+
+// Returns the larger of `least`, which is not NaN, and x; NaN if x is NaN. hn::Max leaves NaN open:
+// x86 returns the second operand, NEON and portable targets the other number. Maxima over keys may
+// use it, because a NaN logit makes the row's weights NaN anyway.
+template <typename V>
+HWY_INLINE V max_or_nan(V least, V x) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  return hn::Max(least, x);
+#else
+  return hn::IfThenElse(hn::Lt(x, least), least, x);
+#endif
+}
 
 // Kernels measure logits in log2, as multiples of ln 2. e^z is then 2^t, whose range reduction is
 // one subtraction. In nats it takes three of 15 multiplications, on the units that products use. A

@@ -32,6 +32,12 @@ struct TileSums {
   std::size_t columns;
 };
 
+// Keys of a block in whole tiles, and rows of a query tile; 0 of sides that a call does not have.
+struct SideCounts {
+  std::array<std::size_t, kKeySides> keys;
+  std::array<std::size_t, kRowSides> rows;
+};
+
 // Interface of both arithmetics, because the numbers of a key block and its queries decide which
 // one is used. Non-finite numbers must not meet a weight of 0 in rows that do not see them.
 class GradientProducts {
@@ -73,18 +79,26 @@ class GradientOperands : public GradientProducts {
         dims_{dim, value_dim},
         columns_{round_up(dim, panel_width()), round_up(value_dim, panel_width())} {}
 
-  // Arrays for the task's Scratch, for `keys` keys in whole tiles or the rows of a query tile.
-  Scratch::Array across(KeySide side, std::size_t keys) {
-    return {across_[side], keys * depth_of(side)};
-  }
-  Scratch::Array key_rows(KeySide side, std::size_t keys) {
-    return {key_rows_[side], keys / Arithmetic::kNumbers * columns_[is_of_values(side)]};
-  }
-  Scratch::Array left(RowSide side, std::size_t rows) {
-    return {left_[side], rows * columns_[is_of_values(side)]};
-  }
-  Scratch::Array right(RowSide side, std::size_t rows) {
-    return {right_[side], arithmetic_.right_rows_of(rows) * columns_[is_of_values(side)]};
+  // Arrays for the task's Scratch.
+  std::array<Scratch::Array, 12> arrays(const SideCounts& counts) {
+    const auto across = [&](KeySide side) {
+      return Scratch::Array(across_[side], counts.keys[side] * depth_of(side));
+    };
+    const auto key_rows = [&](KeySide side) {
+      return Scratch::Array(
+          key_rows_[side], counts.keys[side] / Arithmetic::kNumbers * columns_[is_of_values(side)]);
+    };
+    const auto left = [&](RowSide side) {
+      return Scratch::Array(left_[side], counts.rows[side] * columns_[is_of_values(side)]);
+    };
+    const auto right = [&](RowSide side) {
+      const std::size_t rows = arithmetic_.right_rows_of(counts.rows[side]);
+      return Scratch::Array(right_[side], rows * columns_[is_of_values(side)]);
+    };
+    return {across(kKeys),           across(kValues),      across(kKeyTangents),
+            across(kValueTangents),  key_rows(kKeys),      key_rows(kKeyTangents),
+            left(kQueries),          right(kQueries),      left(kOutputGradients),
+            right(kOutputGradients), left(kQueryTangents), right(kQueryTangents)};
   }
 
   void pack_keys(KeySide side, const Operand& keys) noexcept override {

@@ -25,11 +25,15 @@ class GradientProductsOf<Pairs> final : public GradientOperands<Pairs> {
   using GradientOperands::GradientOperands;
 
   // Numbers of a tile in pairs: of two keys for sums over keys, of two rows for sums over rows.
-  Scratch::Array by_key(TileArray array, std::size_t rows) {
-    return {by_key_[array], rows * kGradientKeys / 2};
-  }
-  Scratch::Array by_row(TileArray array, std::size_t rows) {
-    return {by_row_[array], arithmetic_.pairs_of(rows) * kGradientKeys};
+  std::array<Scratch::Array, 5> numbers(std::size_t rows, std::size_t tangent_rows) {
+    const auto by_key = [&](TileArray array, std::size_t count) {
+      return Scratch::Array(by_key_[array], count * kGradientKeys / 2);
+    };
+    const auto by_row = [&](TileArray array, std::size_t count) {
+      return Scratch::Array(by_row_[array], arithmetic_.pairs_of(count) * kGradientKeys);
+    };
+    return {by_key(kGradients, rows), by_row(kGradients, rows), by_row(kWeights, rows),
+            by_key(kTangents, tangent_rows), by_row(kTangents, tangent_rows)};
   }
 
   std::size_t rows_at_once() const noexcept override { return arithmetic_.kernels().rows; }

@@ -53,16 +53,14 @@ class GradientTask {
             &call.value_tangents})
         uses_pairs = uses_pairs && (!*tensor || pairs.serves(*tensor));
     }
-    // Rows and keys of an operand to make room for, in either arithmetic.
-    [[nodiscard]] std::size_t rows_of(RowSide side) const {
-      return has_rows[side] ? kGradientRows : 0;
-    }
-    [[nodiscard]] std::size_t keys_of(KeySide side) const { return has_keys[side] ? keys : 0; }
-    [[nodiscard]] std::size_t pair_rows_of(RowSide side) const {
-      return uses_pairs ? rows_of(side) : 0;
-    }
-    [[nodiscard]] std::size_t pair_keys_of(KeySide side) const {
-      return uses_pairs ? keys_of(side) : 0;
+    // Rows and keys of each side to make room for; none in an arithmetic that is not used.
+    [[nodiscard]] SideCounts counts(bool is_used) const {
+      SideCounts counts{};
+      for (std::size_t side = 0; side < kKeySides; ++side)
+        counts.keys[side] = is_used && has_keys[side] ? keys : 0;
+      for (std::size_t side = 0; side < kRowSides; ++side)
+        counts.rows[side] = is_used && has_rows[side] ? kGradientRows : 0;
+      return counts;
     }
     std::int64_t group;  // query heads of a key head
     std::size_t dim, value_dim, columns, value_columns;
@@ -82,50 +80,19 @@ class GradientTask {
         tile_(call),
         f32_({}, sizes_.dim, sizes_.value_dim),
         pairs_(sizes_.pairs, sizes_.dim, sizes_.value_dim),
-        scratch_({keys_[kKeys].pointers(sizes_.keys),
-                  keys_[kKeys].copy(sizes_.keys),
-                  keys_[kValues].pointers(sizes_.keys),
-                  keys_[kValues].copy(sizes_.keys),
-                  keys_[kKeyTangents].pointers(sizes_.keys_of(kKeyTangents)),
-                  keys_[kKeyTangents].copy(sizes_.keys_of(kKeyTangents)),
-                  keys_[kValueTangents].pointers(sizes_.keys_of(kValueTangents)),
-                  keys_[kValueTangents].copy(sizes_.keys_of(kValueTangents)),
-                  tile_.queries.pointers(kGradientRows),
-                  tile_.queries.copy(kGradientRows),
-                  tile_.d_output.pointers(kGradientRows),
-                  tile_.d_output.copy(kGradientRows),
-                  tile_.query_tangents.pointers(kGradientRows),
-                  tile_.query_tangents.copy(kGradientRows),
-                  f32_.across(kKeys, sizes_.keys),
-                  f32_.across(kValues, sizes_.keys),
-                  f32_.across(kKeyTangents, sizes_.keys_of(kKeyTangents)),
-                  f32_.across(kValueTangents, sizes_.keys_of(kValueTangents)),
-                  f32_.key_rows(kKeys, sizes_.keys),
-                  f32_.key_rows(kKeyTangents, sizes_.keys_of(kKeyTangents)),
-                  f32_.left(kQueries, kGradientRows),
-                  f32_.left(kOutputGradients, sizes_.rows_of(kOutputGradients)),
-                  f32_.left(kQueryTangents, sizes_.rows_of(kQueryTangents)),
-                  pairs_.across(kKeys, sizes_.pair_keys_of(kKeys)),
-                  pairs_.across(kValues, sizes_.pair_keys_of(kValues)),
-                  pairs_.across(kKeyTangents, sizes_.pair_keys_of(kKeyTangents)),
-                  pairs_.across(kValueTangents, sizes_.pair_keys_of(kValueTangents)),
-                  pairs_.key_rows(kKeys, sizes_.pair_keys_of(kKeys)),
-                  pairs_.key_rows(kKeyTangents, sizes_.pair_keys_of(kKeyTangents)),
-                  pairs_.left(kQueries, sizes_.pair_rows_of(kQueries)),
-                  pairs_.right(kQueries, sizes_.pair_rows_of(kQueries)),
-                  pairs_.left(kOutputGradients, sizes_.pair_rows_of(kOutputGradients)),
-                  pairs_.right(kOutputGradients, sizes_.pair_rows_of(kOutputGradients)),
-                  pairs_.left(kQueryTangents, sizes_.pair_rows_of(kQueryTangents)),
-                  pairs_.right(kQueryTangents, sizes_.pair_rows_of(kQueryTangents)),
-                  pairs_.by_key(kGradients, sizes_.pair_rows_of(kQueries)),
-                  pairs_.by_row(kGradients, sizes_.pair_rows_of(kQueries)),
-                  pairs_.by_row(kWeights, sizes_.pair_rows_of(kQueries)),
-                  pairs_.by_key(kTangents, call.second ? sizes_.pair_rows_of(kQueries) : 0),
-                  pairs_.by_row(kTangents, call.second ? sizes_.pair_rows_of(kQueries) : 0),
-                  {sums_.dq, kGradientRows * sizes_.columns},
-                  {sums_.of_first_order, asks_first_order() ? kGradientRows * sizes_.columns : 0},
-                  {sums_.dk, sizes_.keys * sizes_.columns},
-                  {sums_.dv, sizes_.keys * sizes_.value_columns}}) {}
+        scratch_(keys_[kKeys].arrays(sizes_.keys), keys_[kValues].arrays(sizes_.keys),
+                 keys_[kKeyTangents].arrays(sizes_.counts(true).keys[kKeyTangents]),
+                 keys_[kValueTangents].arrays(sizes_.counts(true).keys[kValueTangents]),
+                 tile_.queries.arrays(kGradientRows), tile_.d_output.arrays(kGradientRows),
+                 tile_.query_tangents.arrays(kGradientRows), f32_.arrays(sizes_.counts(true)),
+                 pairs_.arrays(sizes_.counts(sizes_.uses_pairs)),
+                 pairs_.numbers(sizes_.uses_pairs ? kGradientRows : 0,
+                                sizes_.uses_pairs && call.second ? kGradientRows : 0),
+                 Scratch::Array(sums_.dq, kGradientRows * sizes_.columns),
+                 Scratch::Array(sums_.of_first_order,
+                                asks_first_order() ? kGradientRows * sizes_.columns : 0),
+                 Scratch::Array(sums_.dk, sizes_.keys * sizes_.columns),
+                 Scratch::Array(sums_.dv, sizes_.keys * sizes_.value_columns)) {}
 
   // Computes an item: run_query_tile() adds each query tile to the sums.
   template <typename Run>

@@ -45,8 +45,9 @@ class KeyScoresOf final : public KeyScores {
         columns_(round_up(dim, panel_width())) {}
 
   // Arrays for the task's Scratch, for `keys` keys in whole panels and `rows` queries.
-  Scratch::Array keys_across(std::size_t keys) { return {keys_, keys * depth_}; }
-  Scratch::Array queries_left(std::size_t rows) { return {queries_, rows * columns_}; }
+  std::array<Scratch::Array, 2> arrays(std::size_t keys, std::size_t rows) {
+    return {{{keys_, keys * depth_}, {queries_, rows * columns_}}};
+  }
 
   void pack_keys(const Operand& keys) noexcept override {
     arithmetic_.pack_transposed(keys, nullptr, keys_.data());

@@ -36,14 +36,19 @@ class QueryBlock {
         queries_(call.input.q),
         next_queries_(call.input.q) {}
 
-  // Arrays for `rows` rows. lambda and own_keys also cover the lanes past the last row.
-  Scratch::Array pointers(std::size_t rows) { return queries_.pointers(rows); }
-  Scratch::Array next_pointers(std::size_t rows) { return next_queries_.pointers(rows); }
-  Scratch::Array copy(std::size_t rows) { return queries_.copy(rows); }
-  Scratch::Array lambda(std::size_t rows) { return {lambda_, rows}; }
-  Scratch::Array ranges(std::size_t rows) { return {ranges_, rows}; }
-  Scratch::Array mask_rows(std::size_t rows) { return {mask_rows_, masks_ ? rows : 0}; }
-  Scratch::Array own_keys(std::size_t rows) { return {own_keys_, asks_distance_ ? rows : 0}; }
+  // Arrays for `rows` rows, and for those of the next item if it is to be fetched. lambda and
+  // own_keys also cover the lanes past the last row.
+  std::array<Scratch::Array, 8> arrays(std::size_t rows, std::size_t next_rows = 0) {
+    const auto [pointers, scales, copy] = queries_.arrays(rows);
+    return {pointers,
+            scales,
+            copy,
+            next_queries_.pointers(next_rows),
+            {lambda_, rows},
+            {ranges_, rows},
+            {mask_rows_, masks_ ? rows : 0},
+            {own_keys_, asks_distance_ ? rows : 0}};
+  }
 
   void list(const WorkItem& item) noexcept {
     rows_ = static_cast<std::size_t>(group_ * (item.end - item.begin));

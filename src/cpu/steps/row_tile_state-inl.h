@@ -19,7 +19,6 @@
 #include "isentrope/statistics.h"
 #include "src/cpu/product/f32-inl.h"
 #include "src/cpu/steps/exp-inl.h"
-#include "src/cpu/steps/maximum-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {

@@ -71,9 +71,8 @@ def test_without_triton_the_error_says_what_to_do():
 import sys
 sys.modules["triton"] = None
 from isentrope import _pytorch
-from isentrope._core.devices import on_first_call
 try:
-    on_first_call(_pytorch._in_triton, "attention")()
+    _pytorch._in_triton("attention")()
 except ModuleNotFoundError as error:
     print(error)
 """

@@ -20,7 +20,7 @@ from isentrope.gpu.kernels.forward import forward_kernel
 from isentrope.models.calibrate import entropies
 from isentrope.models.evaluate import losses
 from isentrope.sdpa import gpu as sdpa_gpu
-from isentrope.sdpa.flash_operators import FlashOperators
+from isentrope.sdpa.flash import FlashOperators
 
 SIZES = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=16, max_position_embeddings=64, pad_token_id=0)  # fmt: skip

@@ -11,8 +11,8 @@ import isentrope.vllm
 from isentrope._core.call import Call
 from isentrope._core.library import CHECKED
 from isentrope.vllm import plugin, recorder
+from isentrope.vllm.recorder import Step
 from isentrope.vllm.rule import served_rule
-from isentrope.vllm.step import Step
 
 
 def test_without_the_variable_the_entry_point_does_nothing(monkeypatch):

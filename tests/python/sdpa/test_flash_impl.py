@@ -17,7 +17,7 @@ from isentrope.sdpa.activation import active_rule
 if not hasattr(attention, "restore_flash_attention_impl"):
     pytest.skip("this torch has no registry whose implementations can be ended", allow_module_level=True)
 
-from isentrope.sdpa.flash_operators import FlashOperators
+from isentrope.sdpa.flash import FlashOperators
 
 OPS = torch.ops.aten
 OPERATORS = [

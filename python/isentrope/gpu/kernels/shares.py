@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from isentrope.gpu.kernels.sums import RowState
 from isentrope.gpu.kernels.tile import Matrix, store_inf
 
 # Floats of a row's state in a share.
@@ -38,6 +39,24 @@ def store_share(
         tl.store(to + 5 * ROWS, state.s3, mask=rows)
     tl.store(to + 6 * ROWS, support.to(tl.int32).to(tl.float32, bitcast=True), mask=rows)
     tl.store(sums + slot * (ROWS * COLUMNS) + (row[:, None] * COLUMNS + column[None, :]), acc, mask=rows[:, None])
+
+
+@triton.jit
+def load_shares(at, there, WANTED: tl.constexpr, ROWS: tl.constexpr):
+    """Loads states and support stored by store_share at these addresses; an empty state if there is none."""
+    m = tl.load(at, mask=there, other=float("-inf"))
+    s0 = tl.load(at + ROWS, mask=there, other=0.0)
+    s1, s1p, s2, s3 = s0, s0, s0, s0
+    if WANTED.MOMENTS >= 1:
+        s1 = tl.load(at + 2 * ROWS, mask=there, other=0.0)
+    if WANTED.MOMENTS >= 2:
+        s1p = tl.load(at + 3 * ROWS, mask=there, other=0.0)
+    if WANTED.COLLISION >= 0:
+        s2 = tl.load(at + 4 * ROWS, mask=there, other=0.0)
+    if WANTED.DISTANCE >= 0:
+        s3 = tl.load(at + 5 * ROWS, mask=there, other=0.0)
+    support = tl.load(at + 6 * ROWS, mask=there, other=0.0).to(tl.int32, bitcast=True)
+    return RowState(m, s0, s1, s1p, s2, s3), support
 
 
 @triton.jit

@@ -74,6 +74,23 @@ def joined(a, b):
 
 
 @triton.jit
+def no_keys(COUNT: tl.constexpr):
+    """Returns the sums of COUNT rows over no keys, [COUNT]."""
+    none = tl.zeros([COUNT], tl.float32)
+    return RowState(none + float("-inf"), none, none, none, none, none)
+
+
+@triton.jit
+def with_parts(state, parts, WANTED: tl.constexpr):
+    """Adds parts [rows, count] to the sums of rows. Returns also the factors of what rows summed before, and of what each
+    part summed."""
+    m, origin, rescale, shift = raised(state.m, tl.max(parts.m, 1))
+    _, _, take, moved = raised(parts.m, origin[:, None])
+    state, parts = rebase(state, m, rescale, shift, WANTED), rebase(parts, parts.m, take, moved, WANTED)
+    return joined(state, of_rows(parts)), rescale, take
+
+
+@triton.jit
 def split_halves(x, ROWS: tl.constexpr, KEYS: tl.constexpr):
     """Splits [ROWS, KEYS] in the middle; for at most LANES keys into even and odd neighbours."""
     if KEYS > LANES:
