@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.machinery
+import importlib.util
 import json
 import subprocess
 import sys
@@ -47,6 +49,25 @@ def installed(folder: Path, *requirements: str) -> None:
         pip("install", "--no-deps", "--upgrade", "--target", packages, *missing)
     if str(packages) not in sys.path:
         sys.path.append(str(packages))  # at the end: the interpreter's own packages come first
+
+
+def without_init(folder: Path, *names: str) -> None:
+    """Makes packages importable without their __init__, which imports what the cases do not need."""
+    for name in names:
+        package = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, None, is_package=True))
+        package.__path__ = [str(folder / name.replace(".", "/"))]
+        sys.modules.setdefault(name, package)
+
+
+def tiny_llama(layers: int, attention: str = "sdpa", positions: int = 64):
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=61, hidden_size=64, intermediate_size=64, num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=16, max_position_embeddings=positions, pad_token_id=0,
+    )  # fmt: skip
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
 
 
 def normalized_error(got: torch.Tensor, want: torch.Tensor) -> float:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.machinery
-import importlib.util
 import os
 import subprocess
 import sys
@@ -22,7 +20,7 @@ from pathlib import Path
 import torch
 
 import isentrope
-from case import Case, installed
+from case import Case, installed, tiny_llama, without_init
 
 PACKAGES = ("keys_vals==0.2.0", "lm_polygraph==0.7.0")
 TITLE = "weights of keys in keys-vals 0.2.0, kvpress 0.5.5, lm-polygraph 0.7.0"
@@ -37,14 +35,6 @@ def cases(folder: Path) -> Iterator[Case]:
     yield Case("lm-polygraph RAUQ", functools.partial(check_rauq, folder))
     for name in ("same indices", "under AdaKV"):
         yield Case(f"kvpress {name}", functools.partial(check_kvpress, folder, name))
-
-
-def without_init(folder: Path, *names: str) -> None:
-    """Makes packages importable without their __init__, which imports what these cases do not need."""
-    for name in names:
-        package = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, None, is_package=True))
-        package.__path__ = [str(folder / name.replace(".", "/"))]
-        sys.modules.setdefault(name, package)
 
 
 def check_keys_vals(folder: Path, shuffled: bool) -> None:
@@ -71,6 +61,8 @@ def check_keys_vals(folder: Path, shuffled: bool) -> None:
 
 def check_rauq(folder: Path) -> None:
     """RAUQ's scores from the weights of each token's predecessor alone, against those from whole matrices."""
+    import isentrope.hf
+
     without_init(folder / "packages", "lm_polygraph", "lm_polygraph.estimators", "lm_polygraph.utils")
     estimator = importlib.import_module("lm_polygraph.estimators.rauq").RAUQ(n_layers=4, n_heads=4)
     model = tiny_llama(layers=4)
@@ -96,19 +88,6 @@ def check_rauq(folder: Path) -> None:
     want = estimator(stats | {"attention_all": [whole]})
     got = estimator(stats | {"attention_all": [torch.cat(diagonals).numpy()]})
     torch.testing.assert_close(torch.tensor(got), torch.tensor(want), rtol=0, atol=1e-4)
-
-
-def tiny_llama(layers: int, positions: int = 64):
-    import transformers
-
-    import isentrope.hf  # noqa: F401
-
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=61, hidden_size=64, intermediate_size=64, num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=16, max_position_embeddings=positions, pad_token_id=0,
-    )  # fmt: skip
-    return transformers.AutoModelForCausalLM.from_config(config).eval()
 
 
 def check_kvpress(folder: Path, name: str) -> None:

@@ -5,21 +5,19 @@
     kvpress_case.py "under AdaKV"    the press runs under AdaKVPress, which refuses eager
 """
 
-import importlib.machinery
 import importlib.util
 import sys
+from pathlib import Path
 
 import torch
 import transformers
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 import isentrope
+from case import tiny_llama, without_init
 
-SPEC = importlib.util.find_spec("kvpress")
-for package in ("kvpress", "kvpress.presses"):  # without their __init__, which imports what this does not need
-    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(package, None, is_package=True))
-    module.__path__ = [SPEC.submodule_search_locations[0] + package.removeprefix("kvpress").replace(".", "/")]
-    sys.modules[package] = module
+FOLDER = Path(importlib.util.find_spec("kvpress").submodule_search_locations[0]).parent
+without_init(FOLDER, "kvpress", "kvpress.presses")
 
 from kvpress.attention_patch import patch_attention_functions  # noqa: E402
 from kvpress.presses.adakv_press import AdaKVPress  # noqa: E402
@@ -42,12 +40,7 @@ class ReceivedPress(ObservedAttentionPress):
 
 
 def model(attention):
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=61, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=16, max_position_embeddings=2 * TOKENS, pad_token_id=0,
-    )  # fmt: skip
-    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+    return tiny_llama(2, attention, 2 * TOKENS)
 
 
 def kept(press, attention):

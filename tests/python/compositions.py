@@ -7,6 +7,17 @@ from torch.utils.checkpoint import checkpoint
 ALL = (0, 1, 2)
 
 
+def by_definition(q, k, v, seen):
+    """Returns output and entropy by operators of torch that have all derivatives.
+
+    Its softmax and logsumexp have no backward pass of their forward mode."""
+    z = q @ k.mT / q.shape[-1] ** 0.5
+    weights = torch.where(seen, z.exp(), 0)
+    total = weights.sum(-1, keepdim=True)
+    p = weights / total
+    return p @ v, total.log().squeeze(-1) - (p * z).sum(-1)
+
+
 def square(f):
     return lambda *x: sum(part.square().sum() for part in f(*x))
 
@@ -60,5 +71,4 @@ COMPOSITIONS = {
 
 def assert_same(got, want, tolerance=1e-9):
     leaves = torch.utils._pytree.tree_leaves
-    for a, b in zip(leaves(got), leaves(want), strict=True):
-        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(leaves(got), leaves(want), rtol=tolerance, atol=tolerance)

@@ -31,3 +31,11 @@ def what_is_compiled_is_of_these_operators():
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    """Returns a folder with a tiny model and a text for each shortest run of a command."""
+    import tiny_model
+
+    return tiny_model.save(tiny_model.model(), tmp_path_factory.mktemp("made"), words=2600)

@@ -6,6 +6,9 @@ import torch
 from torch import Tensor
 
 import isentrope
+from isentrope._core.library import STATISTICS
+
+DIFFERENTIABLE = tuple(statistic["name"] for statistic in STATISTICS if statistic["differentiable"])
 
 
 def positions(queries, keys, causal=False, query_offset=0, sequence_keys=0, **_):

@@ -23,13 +23,8 @@ WAY = {"group": None, "method": "all_gather", "layout": "zigzag", "sequence_leng
 
 
 def spread(model, mesh, method, layout):
-    isentrope.hf.context_parallel(llama() if model is None else model, mesh, method, layout)
-
-
-def llama():
-    made = tiny_model.model(num_hidden_layers=1)
-    made.set_attn_implementation("isentrope")
-    return made
+    llama = tiny_model.model("isentrope", num_hidden_layers=1) if model is None else model
+    isentrope.hf.context_parallel(llama, mesh, method, layout)
 
 
 CALLS = {

@@ -23,7 +23,7 @@ def test_little_is_imported_beside_torch():
     code = "import sys, torch; a = set(sys.modules); import isentrope; print(*sorted(set(sys.modules) - a), sep='\\n')"
     found = run(code).split()
     others = [name for name in found if not name.startswith("isentrope")]
-    assert "isentrope.functions" in found
+    assert "isentrope.functions" in found and "isentrope.gpu" not in found
     assert not {"sympy", "torch.distributed.tensor", "torch._dynamo", "transformers", "triton"} & set(others)
     assert len(others) < 20, others
     assert len(found) - len(others) < 32, found

@@ -17,22 +17,40 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 CONFIG: dict[str, Any] = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
                               num_attention_heads=4, num_key_value_heads=2, head_dim=8)  # fmt: skip
+SHORTEST: dict[str, list[Any]] = {  # arguments of the shortest run of each command that reads a model
+    "inspect": ["--texts", 1, "--max-length", 8],
+    "calibrate": ["--rope", "yarn:4", "--texts", 1, "--length", 256, "--passages", 1, "--lengths", 512, 1024],
+    "evaluate": ["--rules", "standard", "scaled(1.1)", "--passages", 1, "--lengths", 0, 256],
+}
 
 
-def model(seed=3, **changes):
-    """Returns a model trained on 512 tokens, so that its heads have distinct temperatures."""
-    torch.manual_seed(seed)
+def model(attention="sdpa", sharper=20, **changes):
+    """Returns a model trained on 512 tokens, whose sharper scores give heads distinct temperatures."""
+    torch.manual_seed(3)
     config = hf.LlamaConfig(**(CONFIG | {"max_position_embeddings": 512} | changes))
-    llama = hf.AutoModelForCausalLM.from_config(config).eval()
+    llama = hf.AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval()
+    sharpen(llama, sharper)
+    return llama
+
+
+def sharpen(llama, factor):
     for name, parameter in llama.named_parameters():
         if "q_proj" in name or "k_proj" in name:
-            parameter.data *= 20
-    return llama
+            parameter.data *= factor
 
 
 def tokens(count, length, seed=5):
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(0, 61, (length,), generator=generator) for _ in range(count)]
+
+
+def tiny_trainer(llama, folder: Path, callback, **options):
+    """Returns transformers' Trainer of a model of this vocabulary, on 8 texts of 24 tokens."""
+    rows = [{"input_ids": row, "labels": row} for row in tokens(8, 24)]
+    arguments = hf.TrainingArguments(
+        str(folder), per_device_train_batch_size=2, report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no", **options
+    )  # fmt: skip
+    return hf.Trainer(llama, arguments, train_dataset=rows, callbacks=[callback])
 
 
 def save(llama, folder: Path, words: int) -> Path:

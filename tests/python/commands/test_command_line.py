@@ -17,19 +17,13 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-import tiny_model
 import torch
 import transformers as hf
+from tiny_model import SHORTEST as READERS
 from tiny_model import command, process, refused
 
 import isentrope
 
-READERS = {  # arguments of the shortest run of each
-    "inspect": ["--texts", 1, "--max-length", 8],
-    "calibrate": ["--rope", "yarn:4", "--texts", 1, "--length", 256, "--passages", 1,
-                  "--lengths", 512, 1024],
-    "evaluate": ["--rules", "standard", "scaled(1.1)", "--passages", 1, "--lengths", 0, 256],
-}  # fmt: skip
 PAGE = {"inspect": "--output", "calibrate": "--report", "evaluate": "--output"}
 # One command that loads models runs all cases in minutes; the others run their own cases.
 OTHERS = [pytest.param(name, marks=pytest.mark.long) for name in READERS if name != "inspect"]
@@ -37,12 +31,6 @@ every_reader = pytest.mark.parametrize("name", ["inspect", *OTHERS])
 every_command = pytest.mark.parametrize("name", ["inspect", "check", *OTHERS])
 # A command that loads no model is interrupted in a third of the time.
 LOADERS = [pytest.param(name, marks=pytest.mark.long) for name in READERS]
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory):
-    plain = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**tiny_model.CONFIG, max_position_embeddings=512))
-    return tiny_model.save(plain, tmp_path_factory.mktemp("made"), words=2600)
 
 
 @pytest.fixture

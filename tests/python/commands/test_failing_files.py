@@ -103,25 +103,18 @@ def test_trainings(tmp_path):
           tmp_path, old=None)  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory):
-    return tiny_model.save(tiny_model.model(), tmp_path_factory.mktemp("made"), words=2600)
-
-
-COMMANDS = {  # options, with @ before names of files in the folder
-    "inspect": ["--texts", 1, "--max-length", 8, "--json", "@result.json", "--output", "@page.html"],
-    "calibrate": ["--rope", "yarn:4", "--texts", 1, "--length", 256, "--passages", 1, "--lengths", 512, 1024, "--output",
-                  "@rule.json", "--report", "@page.html"],
-    "evaluate": ["--rules", "standard", "scaled(1.1)", "--passages", 1, "--lengths", 0, 256, "--resume", "@kept.jsonl",
-                 "--json", "@result.json"],
+FILES = {  # options of each command that name files
+    "inspect": {"--json": "result.json", "--output": "page.html"}, "calibrate": {"--output": "rule.json", "--report": "page.html"},
+    "evaluate": {"--resume": "kept.jsonl", "--json": "result.json"},
 }  # fmt: skip
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", FILES)
 def test_commands_on_models(name, model_folder, tmp_path):
     def arguments(folder):
-        options = [folder / option[1:] if str(option).startswith("@") else option for option in COMMANDS[name]]
+        files = [word for option, file in FILES[name].items() for word in (option, folder / file)]
+        options = [*tiny_model.SHORTEST[name], *files]
         return tiny_model.process(name, model_folder / "tiny", "--text", model_folder / "text.txt", *options)
 
     if name == "evaluate":

@@ -21,6 +21,12 @@ def flat(batch=2, heads=3, queries=5, keys=40):
     return q.requires_grad_(), k, torch.eye(keys).repeat(batch, heads, 1, 1).requires_grad_()
 
 
+def seeded(seed, call, *arguments, **options):
+    """Returns the result of a call that draws by torch's generator with this seed."""
+    torch.manual_seed(seed)
+    return call(*arguments, **options)
+
+
 def test_the_mask_is_the_documented_function():
     q, k, v = flat()
     for seed in (SEED, 0, 1 << 62, torch.tensor(-1)):
@@ -117,10 +123,8 @@ def test_every_function_of_the_package_takes_it():
     packed = isentrope.varlen_attention(*(x[0].transpose(0, 1) for x in (q, k, v)), *starts, **OPTIONS)
     expected, _ = dense(*(x[:1].double() for x in (q, k, v)), attn_mask=_same_document(*starts), **OPTIONS)
     torch.testing.assert_close(packed.transpose(0, 1).double(), expected[0], rtol=1e-5, atol=1e-5)
-    torch.manual_seed(4)
-    got = isentrope.scaled_dot_product_attention(q, k, v, dropout_p=P, enable_gqa=True)
-    torch.manual_seed(4)
-    assert torch.equal(got, isentrope.attention(q, k, v, dropout_p=P))
+    got = seeded(4, isentrope.scaled_dot_product_attention, q, k, v, dropout_p=P, enable_gqa=True)
+    assert torch.equal(got, seeded(4, isentrope.attention, q, k, v, dropout_p=P))
     with pytest.raises(TypeError, match="unexpected keyword argument 'dropout_p'"):
         isentrope.decode(q, k, v, torch.zeros(2, 1).int(), torch.tensor([31, 31]), dropout_p=P)
 
@@ -137,7 +141,6 @@ def _same_document(starts_q, starts_k):
                   hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.1),
 ])  # fmt: skip
 def test_models_of_transformers_train(config):
-    torch.manual_seed(0)
     kind = hf.AutoModelForCausalLM if config.model_type == "llama" else hf.AutoModelForMaskedLM
     model = kind.from_config(config, attn_implementation="isentrope").train()
     ids = torch.randint(3, 61, (2, 12))
@@ -165,21 +168,15 @@ def test_behind_torchs_own_function(options):
     q, k, v = (torch.randn(2, 3, 6, 8, requires_grad=True) for _ in range(3))
     ours = {name.replace("is_causal", "causal"): value for name, value in options.items()}
     with isentrope.sdpa.activate("logn(8)"):
-        torch.manual_seed(3)
-        got = F.scaled_dot_product_attention(q, k, v, dropout_p=P, **options)
-        torch.manual_seed(3)
-        want = isentrope.attention(q, k, v, rule="logn(8)", dropout_p=P, **ours)
-        torch.testing.assert_close(got, want)
+        got = seeded(3, F.scaled_dot_product_attention, q, k, v, dropout_p=P, **options)
+        want = seeded(3, isentrope.attention, q, k, v, rule="logn(8)", dropout_p=P, **ours)
+        torch.testing.assert_close(*((x, *torch.autograd.grad(x.square().sum(), (q, k, v))) for x in (got, want)))
         assert got.is_contiguous()
-        for a, b in zip(*(torch.autograd.grad(x.square().sum(), (q, k, v)) for x in (got, want))):
-            torch.testing.assert_close(a, b)
         with torch.inference_mode():
-            torch.manual_seed(3)
-            assert torch.equal(F.scaled_dot_product_attention(q, k, v, dropout_p=P, **options), got)
+            assert torch.equal(seeded(3, F.scaled_dot_product_attention, q, k, v, dropout_p=P, **options), got)
 
 
 def test_modules_that_train_behind_torchs_own_function():
-    torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
     x = torch.randn(2, 9, 32)
     compiled = torch.compile(layer, backend="aot_eager")
@@ -193,15 +190,9 @@ def test_modules_that_train_behind_torchs_own_function():
 
 
 def test_calls_of_other_shapes_have_our_dropout_and_those_of_other_types_torchs():
-    for x in (torch.randn(1, 3, 2, 6, 8), torch.randn(3, 6, 8)):
-        torch.manual_seed(1)
-        want = isentrope.scaled_dot_product_attention(x, x, x, dropout_p=P)
+    ours, theirs = isentrope.scaled_dot_product_attention, F.scaled_dot_product_attention
+    double = torch.randn(1, 2, 6, 8, dtype=torch.float64)
+    for x, call in ((torch.randn(1, 3, 2, 6, 8), ours), (torch.randn(3, 6, 8), ours), (double, theirs)):
+        want = seeded(1, call, x, x, x, dropout_p=P)
         with isentrope.sdpa.activate():
-            torch.manual_seed(1)
-            assert torch.equal(F.scaled_dot_product_attention(x, x, x, dropout_p=P), want)
-    x = torch.randn(1, 2, 6, 8, dtype=torch.float64)
-    torch.manual_seed(1)
-    want = F.scaled_dot_product_attention(x, x, x, dropout_p=P)
-    with isentrope.sdpa.activate():
-        torch.manual_seed(1)
-        assert torch.equal(F.scaled_dot_product_attention(x, x, x, dropout_p=P), want)
+            assert torch.equal(seeded(1, F.scaled_dot_product_attention, x, x, x, dropout_p=P), want)

@@ -18,6 +18,7 @@ PACKED = torch.randn(5, 4, 8), torch.randn(7, 2, 8), torch.randn(7, 2, 8)
 WRONG = {
     "no tensor": ({"k": [1.0]}, TypeError, "k must be a tensor; got list"),
     "rank": ({"q": Q[0]}, ValueError, "q must have 4 dimensions; got 3"),
+    "layout": ({"q": Q.to_sparse()}, ValueError, "q must be a dense tensor; got one that is sparse_coo: use x.to_dense"),
     "float8": ({"q": Q.to(torch.float8_e4m3fn)}, ValueError, "q must be float32, bfloat16 or float16; got float8_e4m3fn"),
     "a large integer": ({"query_offset": 1 << 63}, ValueError, "query_offset must be an integer of 64 bits; got 9223372036854775808"),
     "a large prefix": ({"prefix_keys": 1 << 64}, ValueError, "prefix_keys must be an integer of 64 bits"),

@@ -7,17 +7,15 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from dense import dense
+from dense import DIFFERENTIABLE, dense
 
 import isentrope
 from isentrope._core.call import call_of
-from isentrope._core.library import STATISTICS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
 
 B, H, KV, S, K, D, DV = 2, 4, 2, 5, 7, 4, 3
 RULE = "ssmax(s=[0.5, 1, 1.5, 2])"
-DIFFERENTIABLE = tuple(statistic["name"] for statistic in STATISTICS if statistic["differentiable"])
 CASES = {
     "none": {},
     "causal": {"causal": True},
@@ -44,9 +42,7 @@ def test_results_are_as_exact_as_the_type(name):
     output, s = isentrope.attention(q, k, v, rule=RULE, return_stats=True, **CASES[name])
     want, t = dense(q, k, v, RULE, **CASES[name])
     assert all(x.dtype == (torch.int64 if x is s.support else torch.float64) for x in (output, *s))
-    close(output, want)
-    for field in s._fields:
-        close(getattr(s, field), getattr(t, field))
+    close((output, *s), (want, *t))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -94,18 +90,14 @@ def test_decode_is_attention_over_the_pages():
     for batch, keys in enumerate(used):
         rows = [x[table[batch]].transpose(0, 1).flatten(1, 2)[None, :, :keys] for x in (k, v)]
         want, t = dense(q[batch : batch + 1], *rows, RULE, causal=True)
-        close(output[batch], want[0])
-        for field in s._fields:
-            close(getattr(s, field)[batch], getattr(t, field)[0])
+        close([x[batch] for x in (output, *s)], [x[0] for x in (want, *t)])
 
 
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.randn(S, K).double()}, {"scale": 0.3}])
 def test_the_drop_in_takes_it(options):
     q, k, v = (x.requires_grad_() for x in tensors(q=(B, H, S, D), k=(B, H, K, D), v=(B, H, K, DV)))
     results = [f(q, k, v, **options) for f in (isentrope.scaled_dot_product_attention, F.scaled_dot_product_attention)]
-    close(*results)
-    for got, want in zip(*(torch.autograd.grad(x.square().sum(), (q, k, v)) for x in results)):
-        close(got, want)
+    close(*((x, *torch.autograd.grad(x.square().sum(), (q, k, v))) for x in results))
 
 
 def test_strides_lengths_compilers_and_empty_tensors():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from dense import dense
+from refusals import assert_refused
 from test_attention import B, H, KV, K, S, masks, tensors
 
 import isentrope
@@ -23,7 +24,6 @@ def dense_weights(q, k, **options):
 @pytest.mark.parametrize("name", masks())
 @pytest.mark.parametrize("rule", ["standard", "entropy_invariant(base=7)"])
 def test_keys_receive_the_sum_of_the_weights(name, rule):
-    torch.manual_seed(0)
     q, k, _ = tensors()
     options = masks()[name] | {"rule": rule}
     weights = torch.rand(B, H, S)
@@ -37,7 +37,6 @@ def test_keys_receive_the_sum_of_the_weights(name, rule):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_numbers_of_16_bits_are_summed_in_float32(dtype):
-    torch.manual_seed(0)
     q, k, _ = tensors(dtype)
     got = isentrope.received(q, k, with_lse(q, k, causal=True), causal=True)
     assert got.dtype == torch.float32
@@ -45,7 +44,6 @@ def test_numbers_of_16_bits_are_summed_in_float32(dtype):
 
 
 def test_rows_of_weight_0_are_not_read():
-    torch.manual_seed(0)
     q, k, _ = tensors()
     last = (torch.arange(S) >= S - 3).float()  # SnapKV
     lse = with_lse(q, k)
@@ -55,21 +53,24 @@ def test_rows_of_weight_0_are_not_read():
 
 
 @pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
-@pytest.mark.parametrize("heads", ["query", "key"])
-def test_gradients_are_those_of_differences(heads):
-    torch.manual_seed(0)
+@pytest.mark.parametrize("what", ["query", "key", "chosen"])
+def test_gradients_are_those_of_differences(what):
+    """Of the weights that keys of both kinds of heads receive, and of the weights of chosen keys."""
     q, k = (torch.randn(1, heads, 4, 3, dtype=torch.float64, requires_grad=True) for heads in (4, 2))
     weights, bias, sinks = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 4, 4), (1, 1, 4, 4), (4,)))
+    keys = torch.tensor([0, 2, 2, 5])  # one twice, and one that there is not
 
     def of(q, k, weights, bias, sinks):
         options = {"bias": bias, "sinks": sinks, "causal": True, "soft_cap": 2.0}
-        return isentrope.received(q, k, with_lse(q, k, **options), weights=weights, heads=heads, **options)
+        lse = with_lse(q, k, **options)
+        if what == "chosen":
+            return isentrope.weights_at(q, k, lse, keys, **options)
+        return isentrope.received(q, k, lse, weights=weights, heads=what, **options)
 
     torch.autograd.gradcheck(of, (q, k, weights, bias, sinks))
 
 
 def test_gradients_agree_with_dense_ones():
-    torch.manual_seed(0)
     q, k = (x.requires_grad_() for x in tensors()[:2])
     weights, upstream = torch.rand(B, H, S, requires_grad=True), torch.randn(B, H, K)
     options = {"causal": True, "rule": "log_length"}
@@ -84,7 +85,6 @@ def test_gradients_agree_with_dense_ones():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_compiled_functions_have_the_same_numbers_and_gradients(dtype):
-    torch.manual_seed(0)
     q, k = (x.requires_grad_() for x in tensors(dtype)[:2])
 
     def loss(q, k):
@@ -101,14 +101,12 @@ def test_compiled_functions_have_the_same_numbers_and_gradients(dtype):
 
 
 def test_samples_of_vmap_are_calls_of_their_own():
-    torch.manual_seed(0)
     q, k, lse = torch.randn(3, B, H, S, 16), torch.randn(B, KV, K, 16), torch.rand(3, B, H, S) + 3
     got = torch.func.vmap(lambda q, lse: isentrope.received(q, k, lse))(q, lse)
     torch.testing.assert_close(got, torch.stack([isentrope.received(*pair, k_lse) for pair, k_lse in zip(((x, k) for x in q), lse)]))
 
 
 def test_packed_documents_receive_from_their_own_rows():
-    torch.manual_seed(0)
     q, k = torch.randn(30, H, 16), torch.randn(30, KV, 16)
     starts = torch.tensor([0, 12, 30])
     _, stats = isentrope.varlen_attention(q, k, k, starts, starts, causal=True, return_stats=("lse",))
@@ -123,7 +121,6 @@ def test_packed_documents_receive_from_their_own_rows():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int8])
 @pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
 def test_pages_of_a_cache_are_read_as_keys(queries, dtype):
-    torch.manual_seed(0)
     numbers = torch.float32 if dtype == torch.int8 else dtype
     q, cache = torch.randn(2, H, queries, 16, dtype=numbers), torch.randn(9, KV, 8, 16, dtype=numbers)
     table, used = torch.tensor([[3, 0, 5], [8, 1, 2]]), torch.tensor([21, 13])
@@ -148,7 +145,6 @@ def test_pages_of_a_cache_are_read_as_keys(queries, dtype):
 @pytest.mark.parametrize("queries", [1, 2, 40])  # 40: after the call, as in `received`
 @pytest.mark.parametrize("options", [{}, {"window_size": (9, 0), "soft_cap": 2.0}, {"sinks": torch.arange(float(H))}, {"dilation": 2}])
 def test_a_decode_step_returns_what_keys_receive(dtype, queries, options):
-    torch.manual_seed(0)
     q, cache = torch.randn(3, H, queries, 16), torch.randn(9, KV, 30, 16)
     table, used = torch.tensor([[3, 0, 5], [8, 1, 2], [4, 4, 4]]), torch.tensor([81, 43, 0])
     q, cache, scales = q.to(dtype if dtype.is_floating_point else q.dtype), cache.to(dtype), {}
@@ -171,7 +167,6 @@ def test_a_decode_step_returns_what_keys_receive(dtype, queries, options):
 
 
 def test_a_decode_step_over_a_cache_that_is_not_paged():
-    torch.manual_seed(0)
     q, k, _ = tensors()
     used = torch.tensor([20, K])
     lse = isentrope.decode(q[:, :, :1], k, k, None, used, return_stats=("lse",))[1].lse
@@ -182,7 +177,6 @@ def test_a_decode_step_over_a_cache_that_is_not_paged():
 
 @pytest.mark.parametrize("name", masks())
 def test_weights_of_all_keys_are_the_matrix(name):
-    torch.manual_seed(0)
     q, k, _ = tensors()
     options = masks()[name] | {"rule": "entropy_invariant(base=7)"}
     keys = torch.arange(-1, K + 1)  # no row sees the first and the last
@@ -191,22 +185,7 @@ def test_weights_of_all_keys_are_the_matrix(name):
     torch.testing.assert_close(got[..., 1:-1].double(), dense_weights(q, k, **options), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
-def test_gradients_of_chosen_weights_are_those_of_differences():
-    torch.manual_seed(0)
-    q, k = (torch.randn(1, heads, 4, 3, dtype=torch.float64, requires_grad=True) for heads in (4, 2))
-    bias, sinks = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 1, 4, 4), (4,)))
-    keys = torch.tensor([0, 2, 2, 5])  # one twice, and one that there is not
-
-    def of(q, k, bias, sinks):
-        options = {"bias": bias, "sinks": sinks, "causal": True, "soft_cap": 2.0}
-        return isentrope.weights_at(q, k, with_lse(q, k, **options), keys, **options)
-
-    torch.autograd.gradcheck(of, (q, k, bias, sinks))
-
-
 def test_gradients_of_chosen_weights_in_16_bits_and_compiled():
-    torch.manual_seed(0)
     q, k = (x.requires_grad_() for x in tensors(torch.bfloat16)[:2])
     previous = torch.arange(-1, S - 1)[:, None]  # RAUQ
 
@@ -222,24 +201,21 @@ def test_gradients_of_chosen_weights_in_16_bits_and_compiled():
 def test_errors_name_the_function_and_the_argument():
     q, k, _ = tensors()
     lse = torch.zeros(B, H, S)
-    for arguments, message in (
-        ({"lse": lse[:, :, 1:]}, r"\[received\] lse must be broadcastable to \[2, 4, 19\]; got \[2, 4, 18\]"),
-        ({"lse": None}, r"\[received\] lse must be a floating-point tensor; got NoneType"),
-        ({"heads": "all"}, r"\[received\] heads must be one of query, key; got 'all'"),
-        ({"weights": torch.ones(2, 3)}, r"\[received\] weights must be broadcastable"),
-        ({"soft_cap": -1.0}, r"\[received\] soft_cap must be finite and not negative"),
-        ({"causal": "left"}, r"\[received\] causal must be"),
-        ({"k_scale": lse}, r"\[received\] k must be int8"),
-    ):
-        with pytest.raises((TypeError, ValueError), match=message):
-            isentrope.received(q, k, **{"lse": lse} | arguments)
-    with pytest.raises(TypeError, match=r"received\(\) got an unexpected keyword argument 'dropout_p'"):
-        isentrope.received(q, k, lse, dropout_p=0.1)
-    with pytest.raises(ValueError, match=r"\[received\] inputs must not require gradients over a cache"):
-        isentrope.received(q.requires_grad_(), k, lse, seqused_k=torch.tensor([3, 4]))
-    with pytest.raises(ValueError, match=r"\[weights_at\] keys must be broadcastable"):
-        isentrope.weights_at(q, k, lse, torch.zeros(7, 1, dtype=torch.int64))
-    with pytest.raises(TypeError, match=r"\[weights_at\] keys must be an int32 or int64 tensor; got float32"):
-        isentrope.weights_at(q, k, lse, lse)
+    for error, message, arguments in (
+        (ValueError, r"\[received\] lse must be broadcastable to \[2, 4, 19\]; got \[2, 4, 18\]", {"lse": lse[:, :, 1:]}),
+        (TypeError, r"\[received\] lse must be a floating-point tensor; got NoneType", {"lse": None}),
+        (ValueError, r"\[received\] heads must be one of query, key; got 'all'", {"heads": "all"}),
+        (ValueError, r"\[received\] weights must be broadcastable", {"weights": torch.ones(2, 3)}),
+        (ValueError, r"\[received\] soft_cap must be finite and not negative", {"soft_cap": -1.0}),
+        (ValueError, r"\[received\] causal must be", {"causal": "left"}),
+        (ValueError, r"\[received\] k must be int8", {"k_scale": lse}),
+        (TypeError, r"received\(\) got an unexpected keyword argument 'dropout_p'", {"dropout_p": 0.1}),
+        (ValueError, r"\[received\] inputs must not require gradients over a cache",
+         {"q": q.clone().requires_grad_(), "seqused_k": torch.tensor([3, 4])}),
+    ):  # fmt: skip
+        assert_refused(message, isentrope.received, error=error, **{"q": q, "k": k, "lse": lse} | arguments)
+    one_too_many, floating = torch.zeros(7, 1, dtype=torch.int64), r"keys must be an int32 or int64 tensor; got float32"
+    assert_refused(r"\[weights_at\] keys must be broadcastable", isentrope.weights_at, q, k, lse, one_too_many)
+    assert_refused(rf"\[weights_at\] {floating}", isentrope.weights_at, q, k, lse, lse, error=TypeError)
     with pytest.raises(NotImplementedError, match=r"\[received\] forward-mode"):
         torch.func.jvp(lambda x: isentrope.received(x, k, lse), (q.detach(),), (q.detach(),))

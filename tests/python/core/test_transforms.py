@@ -73,11 +73,7 @@ def test_compile(dynamic, backend):
         q = torch.randn(B, H, length, D, requires_grad=True)
         k = torch.randn(B, KV, length, D, requires_grad=True)
         want, got = both(q, k, k), compiled(q, k, k)
-        for a, b in zip(want, got):
-            torch.testing.assert_close(a, b)
-        wanted = torch.autograd.grad(want[0].sum() + want[1].sum(), (q, k))
-        for a, b in zip(wanted, torch.autograd.grad(got[0].sum() + got[1].sum(), (q, k))):
-            torch.testing.assert_close(a, b)
+        torch.testing.assert_close(*((*x, *torch.autograd.grad(x[0].sum() + x[1].sum(), (q, k))) for x in (got, want)))
 
 
 def test_compile_does_not_compile_again_for_every_offset():
@@ -103,8 +99,7 @@ def test_export_with_a_dynamic_length():
     shapes = {"q": {2: length}, "k": {2: length}, "v": {2: length}}
     exported = torch.export.export(Module(), tuple(torch.randn(B, 2, 8, D) for _ in range(3)), dynamic_shapes=shapes)
     longer = tuple(torch.randn(B, 2, 13, D) for _ in range(3))
-    for a, b in zip(exported.module()(*longer), both(*longer)):
-        torch.testing.assert_close(a, b)
+    torch.testing.assert_close(exported.module()(*longer), both(*longer))
 
 
 @pytest.mark.parametrize("bits", [8, 32])

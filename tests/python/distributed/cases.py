@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from dense import DIFFERENTIABLE
 from rounding import Rounding
 from torch import Tensor
 
@@ -12,10 +13,7 @@ import isentrope
 from isentrope import Statistics, distributed
 from isentrope._core.attend import attend
 from isentrope._core.call import call_of
-from isentrope._core.library import STATISTICS
 from isentrope.distributed.layout import pieces
-
-WITH_GRADIENT = tuple(statistic["name"] for statistic in STATISTICS if statistic["differentiable"])
 
 
 def tensors(length: int, heads: int = 4, kv_heads: int = 2, dtype: torch.dtype = torch.float32) -> list[Tensor]:
@@ -56,7 +54,7 @@ def compare(rank: int, ranks: int, length: int, way: dict[str, Any], options: di
     output, statistics = whole(*inputs, options)
     generator = torch.Generator().manual_seed(7)
     upstream = torch.randn(output.shape, generator=generator)
-    slopes = {name: torch.randn(statistics.lse.shape, generator=generator) for name in WITH_GRADIENT}
+    slopes = {name: torch.randn(statistics.lse.shape, generator=generator) for name in DIFFERENTIABLE}
 
     def loss(output: Tensor, statistics: Statistics, local_rows: Any) -> Tensor:
         terms = [(getattr(statistics, name) * slope[:, :, local_rows]).sum() for name, slope in slopes.items()]
@@ -74,7 +72,7 @@ def compare(rank: int, ranks: int, length: int, way: dict[str, Any], options: di
         assert (off <= bound).all(), f"{name}, {where}: {(off / bound).max():.3g} times what rounding explains"
 
     same("output", got, output[:, :, rows], rounding.of_output()[:, :, rows])
-    assert "distance" in WITH_GRADIENT and all(x is not None for x in got_statistics), got_statistics
+    assert "distance" in DIFFERENTIABLE and all(x is not None for x in got_statistics), got_statistics
     for name, a, b, bound in zip(statistics._fields, got_statistics, statistics, rounding.of_statistics()):
         same(name, a, b[:, :, rows], bound[:, :, rows])
 

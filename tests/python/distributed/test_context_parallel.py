@@ -4,6 +4,7 @@ import pytest
 import torch
 from cases import compare, tensors
 from ranks import over
+from refusals import assert_refused
 
 import isentrope
 from isentrope import ScaleRule, distributed
@@ -105,8 +106,7 @@ def test_one_of_two_keys_that_are_nearly_equal_is_the_largest(rank):
         part = [x[:, :, rows].clone().requires_grad_() for x in (q, k)]
         _, s = attention(*part, q[:, :, rows], return_stats=("max_probability",))
         gradients.append(torch.autograd.grad(s.max_probability.sum(), part))
-    for whole, its in zip(*gradients):
-        torch.testing.assert_close(its, whole[:, :, mine])
+    torch.testing.assert_close(list(gradients[1]), [x[:, :, mine] for x in gradients[0]])
 
 
 @pytest.mark.long
@@ -122,40 +122,31 @@ def test_compiles_without_a_break(rank, method):
     graph = torch.compile(step, fullgraph=True, backend="aot_eager")
     for length in (5, 6):
         part = tensors(length)
-        want, got = step(*part), graph(*part)
-        for a, b in zip(got, want):
-            torch.testing.assert_close(a, b)
-        loss = [x[0].square().sum() + x[1].sum() for x in (got, want)]
-        for a, b in zip(*(torch.autograd.grad(x, part) for x in loss)):
-            torch.testing.assert_close(a, b)
+        results = graph(*part), step(*part)
+        torch.testing.assert_close(*((*x, *torch.autograd.grad(x[0].square().sum() + x[1].sum(), part)) for x in results))
 
 
 @over(2)
 def test_bad_arguments_are_named(rank):
-    q, k, v = tensors(4)
-    with pytest.raises(ValueError, match="layout must be one of contiguous, zigzag; got 'stripes'"):
-        distributed.attention(q, k, v, layout="stripes")
-    with pytest.raises(ValueError, match="method must be one of ring, all_gather, all_to_all; got 'star'"):
-        distributed.attention(q, k, v, method="star")
-    for rows in (4 + rank, 5 - rank):  # every rank gets the error, whichever has the wrong part
-        part = [x[:, :, :rows] for x in tensors(6)]
-        with pytest.raises(ValueError, match="q must have the 4 rows of 8 that rank . of 2 holds; got 5"):
-            distributed.attention(*part, sequence_length=8)
-    with pytest.raises(ValueError, match="k must have the 4 rows of q; got 3"):
-        distributed.attention(q, k[:, :, :3], v)
-    with pytest.raises(ValueError, match="must have a multiple of the 2 ranks as heads"):
-        distributed.attention(q[:, :3], k[:, :1], v[:, :1], method="all_to_all")
-    starts = torch.tensor([0, 8])
-    with pytest.raises(ValueError, match="documents must be given without key_begin and key_end"):
-        distributed.attention(q, k, v, documents=starts, key_end=starts)
-    with pytest.raises(ValueError, match="documents must rise from 0 to 8; got \\[0, 7\\]"):
-        distributed.attention(q, k, v, documents=torch.tensor([0, 7]))
-    for mask in ({"prefix_keys": 2, "chunk_size": 2}, {"prefix_keys": 2, "window_size": (1, 0)}, {"chunk_size": -1},
-                 {"prefix_keys": torch.ones(3, dtype=torch.long)}, {"key_end": starts[:1]}):  # fmt: skip
-        (name,) = list(mask)[:1]
-        with pytest.raises(ValueError, match=f"\\[attention\\] {name} must"):
-            one = [x[:, :, : 1 - rank] for x in (q, k, v)]  # a rank without rows gets the same error
-            distributed.attention(*one, sequence_length=1, **mask)
+    q, k, v = whole = tensors(4)
+    starts, of_q = torch.tensor([0, 8]), "q must have the 4 rows of 8 that rank . of 2 holds; got 5"
+    fewer_heads, one = [q[:, :3], k[:, :1], v[:, :1]], [x[:, :, : 1 - rank] for x in whole]
+    for message, part, options in (
+        ("layout must be one of contiguous, zigzag; got 'stripes'", whole, {"layout": "stripes"}),
+        ("method must be one of ring, all_gather, all_to_all; got 'star'", whole, {"method": "star"}),
+        # Every rank gets the error, whichever has the wrong part.
+        *((of_q, [x[:, :, :rows] for x in tensors(6)], {"sequence_length": 8}) for rows in (4 + rank, 5 - rank)),
+        ("k must have the 4 rows of q; got 3", [q, k[:, :, :3], v], {}),
+        ("must have a multiple of the 2 ranks as heads", fewer_heads, {"method": "all_to_all"}),
+        ("documents must be given without key_begin and key_end", whole, {"documents": starts, "key_end": starts}),
+        (r"documents must rise from 0 to 8; got \[0, 7\]", whole, {"documents": torch.tensor([0, 7])}),
+        # A rank without rows gets the same error.
+        *((rf"\[attention\] {next(iter(mask))} must", one, mask | {"sequence_length": 1}) for mask in (
+            {"prefix_keys": 2, "chunk_size": 2}, {"prefix_keys": 2, "window_size": (1, 0)}, {"chunk_size": -1},
+            {"prefix_keys": torch.ones(3, dtype=torch.long)}, {"key_end": starts[:1]},
+        )),
+    ):  # fmt: skip
+        assert_refused(message, distributed.attention, *part, **options)
     with pytest.raises(NotImplementedError, match="forward-mode"):
         torch.func.jvp(lambda q: distributed.attention(q, k, v), (q,), (q,))
     output = distributed.attention(q, k, v)

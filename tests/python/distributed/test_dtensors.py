@@ -9,6 +9,7 @@ from torch.distributed.tensor import (
 
 import isentrope
 
+pytestmark = pytest.mark.long
 B, H, KV, S, K, D = 2, 4, 2, 9, 11, 8
 RULE = "entropy_invariant(base=7)"
 
@@ -28,7 +29,6 @@ def assert_whole(parts, wanted):
         torch.testing.assert_close(part.full_tensor(), want)
 
 
-@pytest.mark.long
 @over(2)
 def test_tensors_sharded_by_batch_and_by_head(rank):
     leaves, sinks = tensors(), torch.randn(H, requires_grad=True)
@@ -48,7 +48,6 @@ def test_tensors_sharded_by_batch_and_by_head(rank):
         assert_whole([part.grad for part in parts], want)
 
 
-@pytest.mark.long
 @over(2)
 def test_second_order_of_sharded_tensors(rank):
     leaves = tensors()
@@ -66,7 +65,6 @@ def test_second_order_of_sharded_tensors(rank):
         assert_whole(got, want)
 
 
-@pytest.mark.long
 @over(2)
 def test_dropout_of_sharded_tensors_is_that_of_whole_ones(rank):
     leaves = tensors()
@@ -81,7 +79,6 @@ def test_dropout_of_sharded_tensors_is_that_of_whole_ones(rank):
             isentrope.attention(*parts, dropout_p=0.3)
 
 
-@pytest.mark.long
 @over(2)
 def test_heads_that_belong_together_are_not_cut_apart(rank):
     for heads, kv, rule in ((12, 3, RULE), (6, 3, RULE), (3, 3, RULE), (H, KV, "ssmax(s=[0.1,0.2,0.3,0.4])")):
@@ -91,7 +88,6 @@ def test_heads_that_belong_together_are_not_cut_apart(rank):
         assert_whole(*results)
 
 
-@pytest.mark.long
 @over(2)
 def test_a_rule_with_one_list_for_all_heads_is_no_reason_to_gather(rank):
     leaves = [x.detach() for x in tensors()]
@@ -103,7 +99,6 @@ def test_a_rule_with_one_list_for_all_heads_is_no_reason_to_gather(rank):
             assert_whole([got], [want])
 
 
-@pytest.mark.long
 @over(2)
 def test_a_learned_scale_of_sharded_tensors(rank):
     leaves = [x.detach() for x in tensors()]
@@ -116,7 +111,6 @@ def test_a_learned_scale_of_sharded_tensors(rank):
         assert_whole([got, *torch.autograd.grad(got.square().sum(), tuple(module.parameters()))], [want, *wanted])
 
 
-@pytest.mark.long
 @over(2)
 def test_a_cache_whose_sequences_or_heads_are_sharded(rank):
     q, pages = torch.randn(B, H, 1, D), torch.randn(6, KV, 4, D)

@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+from dense import visible
 
 from isentrope._core import library
 from isentrope._core.masks import Masks
@@ -43,24 +44,13 @@ def test_rows_are_found_where_they_lie():
 
 
 def sees(masks, batch, length):
-    """Returns the keys that each row of a sequence sees, one condition after the other: bool [rows, keys]."""
-    rows, keys = torch.arange(length)[:, None], torch.arange(length)
-    begin, end, prefix = (int(x[batch]) if x is not None else other
-                          for x, other in ((masks.key_begin, 0), (masks.key_end, length), (masks.prefix_keys, 0)))  # fmt: skip
+    """Returns the keys that each row of a sequence sees, document by document: bool [rows, keys]."""
+    lists = {name: x[batch : batch + 1] for name in ("key_begin", "key_end", "prefix_keys") if (x := getattr(masks, name)) is not None}
+    window = masks.window_left, masks.window_right
     documents = torch.tensor([0, length]) if masks.cu_seqlens_q is None else masks.cu_seqlens_q
-    same = torch.bucketize(rows, documents, right=True) == torch.bucketize(keys, documents, right=True)
-    first = begin if masks.cu_seqlens_q is None else documents[torch.bucketize(rows, documents, right=True) - 1]
-    in_order = torch.ones_like(same)
-    if masks.causal:
-        in_order &= keys <= rows
-    if masks.window_right >= 0:
-        in_order &= keys <= rows + masks.window_right
-    mask = same & (keys >= begin) & (keys < end) & (in_order | (keys < first + prefix))
-    if masks.window_left >= 0:
-        mask &= keys >= rows - masks.window_left
-    if masks.chunk_size:
-        mask &= (keys - first) // masks.chunk_size == (rows - first) // masks.chunk_size
-    return mask
+    tokens = [torch.empty(1, 1, n, 1) for n in documents.diff().tolist()]
+    options = {"causal": masks.causal, "window_size": window, "chunk_size": masks.chunk_size, **lists}
+    return torch.block_diag(*(visible(x, x, **options)[0][0, 0] for x in tokens)).bool()
 
 
 def every_mask(length):

@@ -1,14 +1,15 @@
 """Two-dimensional meshes: DTensors, and a whole model of transformers under FSDP2 and context parallel."""
 
 import runpy
-from pathlib import Path
 
 import pytest
 import torch
 import transformers
 from cases import tensors, whole
 from families import CAUSAL, GQA
+from programs import ROOT
 from ranks import over, run
+from refusals import assert_refused
 from torch.distributed import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -31,45 +32,41 @@ def model_of(name):
     return transformers.AutoModelForCausalLM.from_config(CONFIGS[name](), attn_implementation="isentrope")
 
 
+def compared(mesh, placements, options):
+    """Requires the results and gradients of whole tensors. Returns those, the sharded ones, and the output of these."""
+    inputs = tensors(12)
+    spread = [distribute_tensor(x.detach(), mesh, placements).requires_grad_() for x in inputs]
+    output, s = whole(*inputs, options)
+    got, t = distributed.attention(*spread, **options, return_stats=True)
+    assert got.placements == tuple(placements) and got.shape == output.shape
+    want = output, *s, *torch.autograd.grad(output.square().sum() + s.entropy.sum(), inputs)
+    found = got, *t, *torch.autograd.grad(got.square().sum() + t.entropy.sum(), spread)
+    torch.testing.assert_close([x.full_tensor() for x in found], list(want))
+    return inputs, spread, got
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("placements", [[Shard(0), Shard(2)], [Shard(1), Shard(2)], [Replicate(), Shard(2)]], ids=str)
 @over(4)
 def test_dtensors_sharded_over_their_rows(rank, placements):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("other", "rows"))
-    inputs = tensors(12)
     options = {"rule": "logn(4)", "causal": True, "key_end": torch.tensor([12, 7]), "sinks": torch.randn(4)}
-    output, s = whole(*inputs, options)
-    (output.square().sum() + s.entropy.sum()).backward()
-    spread = [distribute_tensor(x.detach(), mesh, placements).requires_grad_() for x in inputs]
-    got, t = distributed.attention(*spread, **options, return_stats=True)
-    assert got.placements == tuple(placements) and got.shape == output.shape
-    torch.testing.assert_close(got.full_tensor(), output)
-    for a, b in zip(t, s):
-        torch.testing.assert_close(a.full_tensor(), b)
+    inputs, spread, got = compared(mesh, placements, options)
     if placements[0] == Shard(0):
         with CommDebugMode() as traffic:  # the whole sequence is not gathered
             by_itself = isentrope.attention(*spread, **options)
         assert torch.equal(by_itself.to_local(), got.to_local()) and not traffic.get_total_counts()
         compiled = torch.compile(distributed.attention, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(*spread, **options).to_local(), got.to_local())
-    numbers = torch.tensor([9, 3])
-    for mask in ({"chunk_size": 5}, {"dilation": 2, "window_size": (6, -1)}, {"prefix_keys": 8}, {"prefix_keys": numbers}):
+    for mask in ({"chunk_size": 5}, {"dilation": 2, "window_size": (6, -1)}, {"prefix_keys": 8},
+                 {"prefix_keys": torch.tensor([9, 3])}, {"rule": "table(n=[1, 4, 16], factor=[1, 2, 3])"}):  # fmt: skip
         want, by_itself = (isentrope.attention(*x, **mask, causal=True) for x in (inputs, spread))
         assert by_itself.placements == tuple(placements)
         torch.testing.assert_close(by_itself.full_tensor(), want)
-    table = {"rule": "table(n=[1, 4, 16], factor=[1, 2, 3])", "causal": True}
-    want, by_itself = (isentrope.attention(*x, **table) for x in (inputs, spread))
-    assert by_itself.placements == tuple(placements)
-    torch.testing.assert_close(by_itself.full_tensor(), want)
-    (got.square().sum() + t.entropy.sum()).backward()
-    for a, b in zip(spread, inputs):
-        torch.testing.assert_close(a.grad.full_tensor(), b.grad)
-    with pytest.raises(ValueError, match="group and sequence_length must be None with DTensors"):
-        distributed.attention(*spread, group=mesh["rows"])
-    with pytest.raises(ValueError, match="k must be a DTensor placed as q is"):
-        distributed.attention(spread[0], *inputs[1:])
-    with pytest.raises(ValueError, match="q must be sharded along its rows"):
-        distributed.attention(*(x.redistribute(mesh, [Replicate(), Replicate()]) for x in spread))
+    alone, attention = [x.redistribute(mesh, [Replicate(), Replicate()]) for x in spread], distributed.attention
+    assert_refused("group and sequence_length must be None with DTensors", attention, *spread, group=mesh["rows"])
+    assert_refused("k must be a DTensor placed as q is", attention, spread[0], *inputs[1:])
+    assert_refused("q must be sharded along its rows", attention, *alone)
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
@@ -77,20 +74,10 @@ def test_dtensors_sharded_over_their_rows(rank, placements):
 def test_a_rule_with_numbers_of_heads_that_are_sharded(rank, ranks):
     """Every rank has the numbers of its heads, whose keys only they read. Four ranks also share the rows."""
     mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("heads", "rows"))
-    inputs = tensors(12)
     options = {"rule": "ssmax(s=[1, 2, 3, 4]) * logn(4)", "causal": True, "scale": 0.3}
-    output, s = whole(*inputs, options)
-    (output.square().sum() + s.entropy.sum()).backward()
-    spread = [distribute_tensor(x.detach(), mesh, [Shard(1), Shard(2)]).requires_grad_() for x in inputs]
-    got, t = distributed.attention(*spread, **options, return_stats=True)
-    torch.testing.assert_close(got.full_tensor(), output)
-    for a, b in zip(t, s):
-        torch.testing.assert_close(a.full_tensor(), b)
-    (got.square().sum() + t.entropy.sum()).backward()
-    for a, b in zip(spread, inputs):
-        torch.testing.assert_close(a.grad.full_tensor(), b.grad)
-    with pytest.raises(ValueError, match="rule must have a number for each of the"):
-        distributed.attention(*spread, rule="ssmax(s=[1, 2, 3])")
+    _, spread, _ = compared(mesh, [Shard(1), Shard(2)], options)
+    message = "rule must have a number for each of the"
+    assert_refused(message, distributed.attention, *spread, rule="ssmax(s=[1, 2, 3])")
 
 
 @pytest.mark.long
@@ -154,15 +141,11 @@ def test_masks_and_documents_of_a_model(rank, name):
     if name == "llama":
         same(batch=1, **packed)
     else:
-        with pytest.raises(ValueError, match="no attention with chunks with packed documents"):
-            model(tokens[:1], **packed)
-    mask[1] = torch.arange(11) % 2
-    with pytest.raises(ValueError, match="attention_mask must leave one range of keys"):
-        model(tokens, attention_mask=mask)
-    with pytest.raises(ValueError, match="packed documents must come in a batch of 1; got 2"):
-        model(tokens, position_ids=torch.zeros(2, 11, dtype=torch.long))
-    with pytest.raises(ValueError, match=r"logits_to_keep must be None or 0.*without a cache; got 1"):
-        model(tokens, logits_to_keep=1)
+        assert_refused("no attention with chunks with packed documents", model, tokens[:1], **packed)
+    mask[1], documents = torch.arange(11) % 2, torch.zeros(2, 11, dtype=torch.long)
+    assert_refused("attention_mask must leave one range of keys", model, tokens, attention_mask=mask)
+    assert_refused("packed documents must come in a batch of 1; got 2", model, tokens, position_ids=documents)
+    assert_refused(r"logits_to_keep must be None or 0.*without a cache; got 1", model, tokens, logits_to_keep=1)
 
 
 ROPES = {
@@ -193,9 +176,8 @@ def test_ropes_that_read_the_length_read_that_of_the_sequence(rank):
 
 
 def example(rank):
-    root = Path(__file__).parents[3]
-    module = runpy.run_path(str(root / "examples/context_parallel.py"))
-    return module["train"]((root / "LICENSE").read_bytes(), steps=6)
+    module = runpy.run_path(str(ROOT / "examples/context_parallel.py"))
+    return module["train"]((ROOT / "LICENSE").read_bytes(), steps=6)
 
 
 @pytest.mark.long

@@ -3,11 +3,11 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 from cases import rows_of
+from programs import ROOT
 from ranks import over
 
 from isentrope import distributed
@@ -33,7 +33,7 @@ def test_there_and_back(rank, ranks):
 
 @pytest.mark.long
 def test_the_program_of_the_documentation_runs(tmp_path):
-    page = Path(__file__).parents[3] / "docs/distributed.md"
+    page = ROOT / "docs/distributed.md"
     (program,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)[:1]
     (tmp_path / "program.py").write_text(program)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(tmp_path / "program.py")]

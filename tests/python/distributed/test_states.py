@@ -32,9 +32,7 @@ def test_decode_over_ranks(rank, ranks):
         part = (q, k[:, :, begin:end], v[:, :, begin:end])
         place = dict(key_offset=begin, sequence_keys=total, rule=RULE, **options)
         got, t = distributed.decode(*part, **place, return_stats=True)
-        torch.testing.assert_close(got, want)
-        for a, b in zip(t, s):
-            torch.testing.assert_close(a, b)
+        torch.testing.assert_close((got, *t), (want, *s))
         assert torch.equal(distributed.decode(*part, **place), got)
         _, one = distributed.decode(*part, **place, return_stats=("variance",))
         assert torch.equal(one.variance, t.variance) and one.lse is None
@@ -51,13 +49,10 @@ def test_merge_has_gradients(rank):
     leaves = [x.detach()[:, :, slices].clone().requires_grad_() for x, slices in ((q, slice(None)), (k, part), (v, part))]
     state = distributed.merge(AttentionState(*isentrope.attention(*leaves, **place, return_stats=True)))
     want, s = isentrope.attention(q, k, v, return_stats=True)
-    torch.testing.assert_close(state.output, want)
-    for a, b in zip(state.statistics, s):
-        torch.testing.assert_close(a, b)
+    torch.testing.assert_close((state.output, *state.statistics), (want, *s))
     loss = [o.square().sum() + t.entropy.sum() + t.variance.sum() for o, t in (state, (want, s))]
     got, expected = torch.autograd.grad(loss[0], leaves), torch.autograd.grad(loss[1], (q, k, v))
     # Both ranks have the same loss, so each part's gradient is twice that of one process.
-    for a, b in zip(got[1:], expected[1:]):
-        torch.testing.assert_close(a / 2, b[:, :, part])
+    torch.testing.assert_close([x / 2 for x in got[1:]], [x[:, :, part] for x in expected[1:]])
     with pytest.raises(ValueError, match="state must have statistics with lse; got none"):
         distributed.merge(AttentionState(want, Statistics()))

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from cases import rows_of, tensors
+from dense import visible
 from programs import ROOT, loaded
 from ranks import run
 
@@ -37,18 +38,10 @@ def test_the_plan_of_the_page_is_what_the_model_says():
 
 def least_keys(rank, ranks, layout, mask):
     """Returns the keys of `rank` that the rows of other ranks see, counted once for each such rank."""
-    count = 0
-    for other in set(range(ranks)) - {rank}:
-        rows = rows_of(other, ranks, LENGTH, layout)[:, None]
-        keys = rows_of(rank, ranks, LENGTH, layout)[None]
-        visible = (keys <= rows) | (keys < mask.get("prefix_keys", 0)) | torch.tensor(not mask.get("causal", False))
-        if "window_size" in mask:
-            left, right = mask["window_size"]
-            visible &= (keys >= rows - left) & (keys <= rows + (LENGTH if right < 0 else right))
-        if "chunk_size" in mask:
-            visible &= keys // mask["chunk_size"] == rows // mask["chunk_size"]
-        count += int(visible.any(0).sum())
-    return count
+    sequence = torch.empty(1, 1, LENGTH, 1)
+    seen = visible(sequence, sequence, **mask)[0][0, 0]
+    rows = [rows_of(each, ranks, LENGTH, layout) for each in range(ranks)]
+    return sum(int(seen[rows[other]][:, rows[rank]].any(0).sum()) for other in set(range(ranks)) - {rank})
 
 
 MASKS = [

@@ -9,14 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
+from programs import ROOT
 import triton
 
 from bench.carried import kernels, steps
 from bench.carried import run as carried_run
 from bench.gpu import works as work
 from isentrope.gpu import pairwise, plan, tile_table
-
-ROOT = Path(__file__).parents[3]
 
 
 def test_a_second_run_goes_on_from_the_first(tmp_path):

@@ -49,6 +49,14 @@ def by_the_cpu():
         operators.register("CPU")
 
 
+def assert_as_on_the_cpu(call, **tolerance):
+    """Requires that a function computes what it does by the library's CPU implementation."""
+    got = call()
+    with by_the_cpu():
+        want = call()
+    torch.testing.assert_close(got, want, **tolerance)
+
+
 def model(kind, attention="isentrope"):
     torch.manual_seed(3)
     made = {

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from dispatched import Dispatched
 from triton import knobs
 from triton.runtime.jit import JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -87,27 +87,17 @@ def test_python_calls_of_a_public_function(name, keys, on_the_cpu):
     assert counts <= PUBLIC_BARS[name], counts
 
 
-class Counting(TorchDispatchMode):
-    """Notes operations of torch. Indexing a tensor is one, and no call of a function."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.found.append(function)
-        return function(*args, **(kwargs or {}))
-
-
 @pytest.mark.parametrize("kind", ["plain", "plain statistics", "statistics", "plain backward", "backward"])
 def test_operations_of_torch_in_a_prepared_call(kind):
-    """Statistics are views of one tensor, made by one operation. Kernels write everything, and memory needs no dispatcher."""
+    """Statistics are views of one tensor, made by one operation. Kernels write everything, and memory needs no dispatcher.
+
+    Indexing a tensor is an operation, and no call of a function."""
     step = host.step_of(kind, 1024)
     for _ in range(2):
         step()
-    with Counting() as counting:
+    with Dispatched() as counting:
         step()
-    assert counting.found == [torch.ops.aten.unbind.int] * (kind == "plain statistics")
+    assert counting.functions == [torch.ops.aten.unbind.int] * (kind == "plain statistics")
 
 
 @pytest.mark.parametrize("kind", ["forward", "statistics", "backward"])

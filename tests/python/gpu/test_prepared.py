@@ -137,43 +137,39 @@ def test_one_tensor_is_several_arguments(launched):
 def test_plain_calls_compute_what_general_ones_do(launched, return_stats):
     """A soft-cap of 0 takes the general operator."""
     q, k, v = tensors()
-    found = []
-    for options in ({}, {}, {}, {"soft_cap": 0.0}):
+
+    def call(**options):
         launched.clear()
         both = []
         for recorded in (True, False):
             with torch.set_grad_enabled(recorded):
                 both.append(isentrope.attention(q, k, v, causal=recorded, rule="log_length", return_stats=return_stats, **options))
-        found.append([x for x in tree_leaves(both) if x is not None])
-        if len(found) == 3:
-            assert kinds(launched) == {"prepared"}
+        return [x for x in tree_leaves(both) if x is not None]
+
+    assert len(same_results(call, launched, soft_cap=0.0)) == {False: 2, True: 20}.get(return_stats, 6)
+
+
+def same_results(call, launched, **other):
+    """Returns the results of calls, of which the third is prepared, and of one with other options; they are the same."""
+    found = [call(), call(), call()]
+    assert kinds(launched) == {"prepared"}
+    found.append(call(**other))
     assert all(torch.equal(a, b) for one in found[:3] for a, b in zip(one, found[3], strict=True))
-    assert len(found[3]) == {False: 2, True: 20}.get(return_stats, 6)
+    return found[3]
 
 
-def test_plain_gradients_are_those_of_general_calls(launched):
-    found = []
-    for options in ({}, {}, {}, {"soft_cap": 0.0}):
+@pytest.mark.parametrize("statistics, other", [(False, {"soft_cap": 0.0}), ("entropy", {})], ids=["plain", "of statistics alone"])
+def test_gradients_are_those_of_general_calls(launched, statistics, other):
+    """Without a gradient of the output, a zero stands in."""
+
+    def call(**options):
         torch.manual_seed(3)
         leaves = [x.requires_grad_() for x in tensors()]
-        output = isentrope.attention(*leaves, causal=True, rule="log_length", **options)
+        results = isentrope.attention(*leaves, causal=True, rule="log_length", return_stats=statistics, **options)
         launched.clear()
-        found.append(torch.autograd.grad(output.square().sum(), leaves))
-        if len(found) == 3:
-            assert kinds(launched) == {"prepared"}
-    assert all(torch.equal(a, b) for one in found[:3] for a, b in zip(one, found[3], strict=True)) and found[0][0].abs().max() > 0
+        return torch.autograd.grad(results[1].entropy.sum() if statistics else results.square().sum(), leaves)
 
-
-def test_gradients_of_statistics_alone(launched):
-    """No gradient of the output arrives, so a zero stands in."""
-    found = []
-    for _ in range(3):
-        torch.manual_seed(3)
-        leaves = [x.requires_grad_() for x in tensors()]
-        entropy = isentrope.attention(*leaves, return_stats=("entropy",))[1].entropy
-        launched.clear()
-        found.append(torch.autograd.grad(entropy.sum(), leaves))
-    assert kinds(launched) == {"prepared"} and all(map(torch.equal, found[0], found[2])) and found[0][0].abs().max() > 0
+    assert same_results(call, launched, **other)[0].abs().max() > 0
 
 
 def test_layers_of_a_decode_step_share_its_plan(launched):

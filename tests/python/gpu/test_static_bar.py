@@ -33,26 +33,14 @@ def test_small_tiles_are_refused(dim, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dtype, dim", [("bf16", 64), *OTHERS])
+@pytest.mark.parametrize("dtype, dim, measured", [("bf16", 64, False), ("bf16", 128, False), ("f16", 64, False), ("f16", 128, False),
+                                                  *(("bf16", dim, True) for dim in static.DIMS)])  # fmt: skip
 @pytest.mark.parametrize("direction", costs.PASSES)
-def test_statistics_cost_what_their_limits_allow(direction, dtype, dim):
-    names = tuple(name for of, name in costs.LIMITS if of == direction)
-    bars = [bar for cost in costs.costs(direction, dtype, dim, names) for bar in costs.bars(cost)]
-    assert sum("over those without" in bar.what for bar in bars) == len(names)
+def test_statistics_cost_what_their_limits_allow(direction, dtype, dim, measured):
+    names = tuple(name for of, name in (costs.LIMITS_OF_MEASURED if measured else costs.LIMITS) if of == direction)
+    bars = [bar for cost in costs.costs(direction, dtype, dim, names, measured_tiles=measured) for bar in costs.bars(cost)]
+    assert (len(bars) if measured else sum("over those without" in bar.what for bar in bars)) == len(names)
     assert not [str(bar) for bar in bars if not bar.holds]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("dim", static.DIMS)
-@pytest.mark.parametrize("direction", costs.PASSES)
-def test_statistics_cost_what_their_limits_allow_in_measured_tiles(direction, dim):
-    names = tuple(name for of, name in costs.LIMITS_OF_MEASURED if of == direction)
-    bars = [
-        bar
-        for cost in costs.costs(direction, "bf16", dim, names, measured_tiles=True)
-        for bar in costs.bars(cost)
-    ]
-    assert len(bars) == len(names) and not [str(bar) for bar in bars if not bar.holds]
 
 
 @pytest.mark.long

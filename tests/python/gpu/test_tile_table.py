@@ -18,20 +18,17 @@ PACKAGE = tile_table.shipped("sm90").tiles
 
 
 @pytest.fixture
-def user(tmp_path, monkeypatch):
-    """Writes a table of the card into an empty cache folder."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def user(file):
+    """Writes a table of the card into the empty cache folder."""
 
     def write(text):
-        file = tile_table.user_file(CARD)
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
+        of_card = tile_table.user_file(CARD)
+        of_card.parent.mkdir(exist_ok=True)
+        of_card.write_text(text)
         tile_table.forget()
-        return file
+        return of_card
 
-    tile_table.forget()
-    yield write
-    tile_table.forget()
+    return write
 
 
 def table(rows, **changed):

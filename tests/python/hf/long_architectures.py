@@ -3,11 +3,9 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import transformers
-
-ROOT = Path(__file__).parents[3]
+from programs import ROOT
 
 
 def test_no_architecture_is_wrong_and_the_record_is_current(tmp_path):

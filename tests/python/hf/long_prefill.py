@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from dispatched import Dispatched
 from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM
 from transformers.models.gemma2 import Gemma2Config
@@ -22,25 +22,24 @@ CONFIGS = {
 }
 
 
-class Work(TorchDispatchMode):
+class Work(Dispatched):
     """Records the tensors of Isentrope's calls, and the largest and total bytes that other operations create."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__(self._note)
         self.calls, self.largest, self.bytes = [], 0, 0
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
+    def _note(self, function, args, kwargs, result):
+        passed = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         is_isentrope = function.namespace == "isentrope"
         if is_isentrope:
-            self.calls.append([x.shape for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)])
-        inputs = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+            self.calls.append([x.shape for x in passed])
+        inputs = {x.untyped_storage().data_ptr() for x in passed}
         for output in tree_leaves(result):
             if isinstance(output, torch.Tensor) and output.untyped_storage().data_ptr() not in inputs:
                 size = output.numel() * output.element_size()
                 self.largest = max(self.largest, size)
                 self.bytes += 0 if is_isentrope else size
-        return result
 
 
 class Comparison:

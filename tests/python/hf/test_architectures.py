@@ -115,7 +115,6 @@ def test_factors_on_queries_and_keys_are_measured(name, keys, on_queries, on_key
 
 
 def test_no_factor_is_found_between_other_numbers():
-    torch.manual_seed(0)
     projected = torch.randn(2, 12, 32)
     heads = projected.unflatten(-1, (4, 8)).transpose(1, 2)
     assert factor_on(3 * heads, [torch.randn(2, 12, 32), projected]) == pytest.approx(3)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers as hf
-from families import CAUSAL, GQA, SIZES, logits, padding, tokens, twins
+from families import CAUSAL, SIZES, logits, padding, tokens, twins
 from transformers import StaticCache
 
 import isentrope.hf
@@ -107,22 +107,3 @@ def test_trap_8_rows_without_keys_are_zero():
         assert logits(ours, input_ids=tokens(1, 4), attention_mask=mask).isfinite().all()
     s = records[0].statistics
     assert (s.lse[..., :2] == -torch.inf).all() and s.support[0, 0].tolist() == [0, 0, 1, 2]
-
-
-LONG = {
-    "llama_4": lambda: hf.Llama4TextConfig(**GQA, num_local_experts=2, attn_temperature_tuning=True),
-    "ministral_3": lambda: hf.Ministral3Config(**GQA, rope_parameters={
-        "rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": 0.1,
-        "original_max_position_embeddings": 16}),
-    "yarn": lambda: hf.LlamaConfig(**GQA, rope_parameters={
-        "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", LONG)
-def test_trap_9_a_second_length_rule_is_refused_unless_forced(name):
-    model = hf.AutoModelForCausalLM.from_config(LONG[name](), attn_implementation="isentrope")
-    assert isentrope.hf.model_rule(model).by_length
-    with pytest.raises(ValueError, match="must not scale by length already"):
-        isentrope.hf.set_rule(model, "logn(8)")
-    isentrope.hf.set_rule(model, "logn(8)", force=True)

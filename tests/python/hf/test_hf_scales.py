@@ -1,12 +1,12 @@
 """`model_rule` against the scale in each model's own code, and families that were not read."""
 
-import copy
 import warnings
 
 import pytest
 import torch
 import transformers as hf
 from families import CAUSAL, GQA, SIZES, tokens
+from refusals import assert_refused
 from scales import probed, rotary_factor, rule_scale
 
 import isentrope.hf
@@ -84,7 +84,6 @@ LONG = {
 
 @pytest.mark.parametrize("name", LONG)
 def test_the_reported_scale_by_length_is_that_of_the_code(name):
-    torch.manual_seed(0)
     model = hf.AutoModel.from_config(LONG[name]())
     model_rule = isentrope.hf.model_rule(model)
     assert model_rule.known and model_rule.by_length
@@ -101,7 +100,6 @@ def test_the_reported_scale_by_length_is_that_of_the_code(name):
 
 
 def test_mistral_large_4_with_weights_is_an_ssmax_of_the_position():
-    torch.manual_seed(0)
     model = hf.AutoModel.from_config(LONG["mistral_large4"]())
     assert str(isentrope.hf.model_rule(model).rule).startswith("ssmax(s=0,b=1,length=position,offset=1) * yarn_mscale")
     for name, weight in model.named_parameters():
@@ -141,18 +139,13 @@ def test_a_rule_on_a_family_that_nobody_read_warns_and_is_applied():
 
 
 def test_a_rule_on_top_of_keys_by_length_is_refused_also_in_such_a_family():
-    model = made_up(rope_parameters=YARN)
-    with pytest.raises(ValueError, match="must not scale by length already; got a family that is not known with .*rope_type"):
-        isentrope.hf.set_rule(model, "logn(8)")
+    message = "must not scale by length already; got a family that is not known with .*rope_type"
+    assert_refused(message, isentrope.hf.set_rule, made_up(rope_parameters=YARN), "logn(8)")
+
+
+@pytest.mark.parametrize("name", [*LONG, "yarn"])
+def test_a_second_rule_by_length_is_refused_unless_forced(name):
+    model = hf.AutoModel.from_config((LONG | CONSTANT)[name](), attn_implementation="isentrope")
+    assert isentrope.hf.model_rule(model).by_length
+    assert_refused("must not scale by length already", isentrope.hf.set_rule, model, "logn(8)")
     isentrope.hf.set_rule(model, "logn(8)", force=True)
-
-
-def test_a_rule_on_top_of_every_rule_by_length_is_refused():
-    for name in LONG:
-        try:
-            config = LONG[name]()
-        except pytest.skip.Exception:
-            continue
-        model = hf.AutoModel.from_config(copy.deepcopy(config), attn_implementation="isentrope")
-        with pytest.raises(ValueError, match="must not scale by length already"):
-            isentrope.hf.set_rule(model, "logn(8)")

@@ -4,8 +4,9 @@ import pytest
 import torch
 import transformers as hf
 from dense import visible
+from dispatched import Dispatched
 from families import GQA, OTHERS, model_of, twins
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import masking_utils
 
 import isentrope.hf
@@ -150,21 +151,6 @@ def inputs_of(name, length, side="none", prefix=7):
     return inputs
 
 
-class Largest(TorchDispatchMode):
-    """Bytes of the largest tensor that any operation returns."""
-
-    def __init__(self):
-        super().__init__()
-        self.bytes = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        for x in result if isinstance(result, (tuple, list)) else [result]:
-            if isinstance(x, torch.Tensor) and not isinstance(x, RowMask):
-                self.bytes = max(self.bytes, x.untyped_storage().nbytes())
-        return result
-
-
 @pytest.mark.parametrize("side", ["none", "left", "right"])
 @pytest.mark.parametrize("name", MODELS)
 def test_models_give_what_eager_gives(name, side):
@@ -196,11 +182,18 @@ def test_the_mask_decides_and_not_is_causal_of_the_module(kind, config):
 
 
 def largest_bytes(name, implementation, length):
+    """Returns the bytes of the largest tensor that any operation returns."""
+    sizes = []
+
+    def note(function, args, kwargs, result):
+        tensors = (x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and not isinstance(x, RowMask))
+        sizes.extend(x.untyped_storage().nbytes() for x in tensors)
+
     # Only the last token's logits, because those of all tokens grow with the length.
     inputs = inputs_of(name, length, "left") | {"logits_to_keep": 1}
-    with torch.no_grad(), Largest() as largest:
+    with torch.no_grad(), Dispatched(note):
         model_of(name, implementation)(**inputs)
-    return largest.bytes
+    return max(sizes)
 
 
 @pytest.mark.parametrize("name", MODELS)

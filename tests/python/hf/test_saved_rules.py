@@ -10,13 +10,11 @@ import transformers as hf
 
 import isentrope.hf
 
-CONFIG = tiny_model.CONFIG | {"num_hidden_layers": 3}
 TOKENS = torch.arange(40)[None] % 61
 
 
 def model():
-    torch.manual_seed(3)
-    return hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG), attn_implementation="isentrope").eval()
+    return tiny_model.model("isentrope", sharper=1, num_hidden_layers=3)
 
 
 def load(path, attention="isentrope"):

@@ -17,9 +17,7 @@ CALIBRATION = {
 
 
 def model():
-    llama = tiny_model.model(max_position_embeddings=64)
-    llama.set_attn_implementation("isentrope")
-    return llama
+    return tiny_model.model("isentrope", max_position_embeddings=64)
 
 
 def applied(model, calibration, always):

@@ -7,6 +7,7 @@ import pytest
 import tiny_model
 import torch
 import transformers as hf
+from refusals import assert_refused
 from tiny_model import command, command_of_its_own, model, refused, tokens
 
 import isentrope
@@ -33,8 +34,7 @@ def test_the_gain_gives_a_stretched_model_its_entropy_back(per):
 
 def test_a_gain_planted_in_a_model_is_found():
     # Queries are scaled by e^-0.2 after the entropy was measured, so the restoring gain is e^0.2.
-    llama, texts = model(), tokens(3, 512)
-    llama.set_attn_implementation("isentrope")
+    llama, texts = model("isentrope"), tokens(3, 512)
     wanted = calibration.entropies(llama, texts).entropy
     for layer in llama.model.layers:
         layer.self_attn.q_proj.weight.data *= math.exp(-0.2)
@@ -123,21 +123,18 @@ def test_a_stretch_that_depends_on_the_length_is_measured_as_it_is_beyond(text):
 )  # fmt: skip
 def test_calibrate_refuses_what_cannot_be_calibrated(change, message):
     arguments = {"texts": tokens(1, 300), "rope": "yarn:4"} | change
-    with pytest.raises(ValueError, match=message):
-        isentrope.calibrate(model(), arguments.pop("texts"), **arguments)
+    assert_refused(message, isentrope.calibrate, model(), arguments.pop("texts"), **arguments)
 
 
 def test_applied_a_calibration_acts_beyond_the_trained_length_alone():
-    llama, (text,) = model(), tokens(1, 800)
+    llama, (text,) = model("isentrope"), tokens(1, 800)
     result = isentrope.calibrate(llama, tokens(2, 512), rope="yarn:4", per="head")
-    llama.set_attn_implementation("isentrope")
     with torch.no_grad():
         short, long = llama(text[None, :500]).logits, llama(text[None]).logits
         isentrope.hf.apply(llama, result)
         torch.testing.assert_close(llama(text[None, :500]).logits, short, rtol=0, atol=0)
         changed = llama(text[None]).logits
-        fresh = model()
-        fresh.set_attn_implementation("isentrope")
+        fresh = model("isentrope")
         isentrope.hf.apply(fresh, result.to_dict(), always=True)
         torch.testing.assert_close(fresh(text[None]).logits, changed, rtol=1e-4, atol=1e-4)
         assert not torch.allclose(changed, long) and not torch.allclose(fresh(text[None, :500]).logits, short)
@@ -164,10 +161,9 @@ def damaged(document, path, replacement):
 
 
 def test_what_is_no_calibration_is_refused_by_name_and_changes_nothing(tmp_path):
-    llama, file = model(), tmp_path / "rule.json"
+    llama, file = model("isentrope"), tmp_path / "rule.json"
     document = isentrope.calibrate(llama, tokens(1, 512), rope="yarn:4", per="head").to_dict()
     document = {key: document[key] for key in ("kind", "version", "rope", "trained_length", "rule")}
-    llama.set_attn_implementation("isentrope")
     parameters = dict(llama.config.rope_parameters)
     refused = 0
     for path in [path for path in pointers(document) if path]:
@@ -180,13 +176,11 @@ def test_what_is_no_calibration_is_refused_by_name_and_changes_nothing(tmp_path)
                 assert str(file) in str(error) and "; got " in str(error), error
                 assert llama.config.rope_parameters == parameters and not hasattr(llama.config, rope.SWITCHED)
             else:  # true's version, another text
-                llama = model()
-                llama.set_attn_implementation("isentrope")
+                llama = model("isentrope")
     assert refused > 80
     for text in ("", "{", "[]", "5", '{"kind": "evaluation"}'):
         file.write_text(text)
-        with pytest.raises(ValueError, match=r"\[apply\] .*rule.json must be .*; got"):
-            isentrope.hf.apply(llama, file)
+        assert_refused(r"\[apply\] .*rule.json must be .*; got", isentrope.hf.apply, llama, file)
     with pytest.raises(OSError, match='cannot read ".*none.json": No such file'):
         isentrope.hf.apply(llama, tmp_path / "none.json")
 
@@ -194,9 +188,8 @@ def test_what_is_no_calibration_is_refused_by_name_and_changes_nothing(tmp_path)
 @pytest.mark.parametrize("always", [False, True])
 @pytest.mark.parametrize("rope", ["yarn:4", "ntk:4"])
 def test_what_was_applied_is_saved_with_the_model(tmp_path, always, rope):
-    llama, (text,) = model(), tokens(1, 800)
+    llama, (text,) = model("isentrope"), tokens(1, 800)
     result = isentrope.calibrate(llama, tokens(2, 512), rope=rope, per="layer")
-    llama.set_attn_implementation("isentrope")
     isentrope.hf.apply(llama, result, always=always)
     llama.save_pretrained(tmp_path)
     loaded = hf.AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="isentrope").eval()
@@ -206,10 +199,9 @@ def test_what_was_applied_is_saved_with_the_model(tmp_path, always, rope):
 
 
 def test_one_gain_is_transformers_own_attention_factor():
-    llama, (text,) = model(), tokens(1, 600)
+    llama, (text,) = model("isentrope"), tokens(1, 600)
     result = isentrope.calibrate(llama, tokens(2, 512), rope="yarn:4").to_dict()
     settings = engine_settings(result | {"architecture": "llama"})
-    llama.set_attn_implementation("isentrope")
     isentrope.hf.apply(llama, result, always=True)
     parameters = json.loads(settings["transformers"].removeprefix("rope_parameters "))
     theirs = model(rope_parameters=parameters | {"rope_theta": 10000.0}).eval()

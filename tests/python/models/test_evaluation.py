@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from refusals import assert_refused
 from tiny_model import model, tokens
 
 import isentrope
@@ -104,12 +105,9 @@ def test_a_run_is_taken_up_where_it_stopped_and_another_is_refused(tmp_path):
     )  # fmt: skip
     assert again == first and calls == []
     assert first[1].difference != 0 and llama.config._attn_implementation == "sdpa"
-    with pytest.raises(ValueError, match="must be of this model, text and settings; a must be 2; got 1"):
-        evaluation.Results(file, {"a": 2})
-    with pytest.raises(ValueError, match="settings; b must be 1; got absent"):
-        evaluation.Results(file, {"a": 1, "b": 1})
-    with pytest.raises(ValueError, match="settings; a must be absent; got 1"):
-        evaluation.Results(file, {})
+    assert_refused("must be of this model, text and settings; a must be 2; got 1", evaluation.Results, file, {"a": 2})
+    assert_refused("settings; b must be 1; got absent", evaluation.Results, file, {"a": 1, "b": 1})
+    assert_refused("settings; a must be absent; got 1", evaluation.Results, file, {})
 
 
 @pytest.mark.parametrize(
@@ -136,11 +134,9 @@ def test_results_are_kept_in_a_file_alone(tmp_path):
     evaluation.Results(tmp_path / "empty", {"a": 1}).add("a", 0, [1.5], 3)
     assert evaluation.Results(tmp_path / "empty", {"a": 1}).get("a", 0, range(3, 4)) == [1.5]
     for path in ("/dev/zero", tmp_path):
-        with pytest.raises(ValueError, match="must be a file that can be read again"):
-            evaluation.Results(Path(path), {})
+        assert_refused("must be a file that can be read again", evaluation.Results, Path(path), {})
     (tmp_path / "text").write_text("no JSON")
-    with pytest.raises(ValueError, match="line 1 of .*text must be JSON; got 'no JSON'"):
-        evaluation.Results(tmp_path / "text", {})
+    assert_refused("line 1 of .*text must be JSON; got 'no JSON'", evaluation.Results, tmp_path / "text", {})
 
 
 def test_a_file_of_an_earlier_version_begins_with_the_first_block(tmp_path):
@@ -168,8 +164,7 @@ def test_a_truncated_file_of_results_is_called_so(tmp_path):
      ([0, 512], tokens(1, 300), "at least 513 tokens"), ([0, 256], [], "passages and methods")],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_before_the_model_runs(lengths, passages, message):
-    with pytest.raises(ValueError, match=message):
-        evaluation.evaluate(None, passages, [evaluation.Method("a")], lengths=lengths)
+    assert_refused(message, evaluation.evaluate, None, passages, [evaluation.Method("a")], lengths=lengths)
 
 
 class Words:
@@ -188,13 +183,11 @@ def test_questions_lie_as_far_from_their_answers_as_they_say():
         text = "".join(map(chr, value))
         first = next(i for i in range(len(flat)) if flat[i : i + len(value)] == value)
         assert first < answer.start and abs((answer.start + 1 - first) - distance) < 160, (distance, text)
-    with pytest.raises(ValueError, match="longer than the distances"):
-        retrieval.prompt(Words(), passage, [1990])
+    assert_refused("longer than the distances", retrieval.prompt, Words(), passage, [1990])
 
 
 def test_answers_have_the_losses_of_a_reading_of_all_tokens():
-    llama, asked = model(), retrieval.prompt(Words(), torch.full((600,), 60), [100, 400])
-    llama.set_attn_implementation("isentrope")
+    llama, asked = model("isentrope"), retrieval.prompt(Words(), torch.full((600,), 60), [100, 400])
     everywhere = evaluation.losses(llama, asked.tokens)
     want = [everywhere[answer].mean().item() for answer in asked.answers]
     assert retrieval.retrieval(llama, asked) == pytest.approx(want, abs=1e-4)
@@ -207,5 +200,4 @@ def test_answers_have_the_losses_of_a_reading_of_all_tokens():
      ([slice(4)], TypeError, "from one integer to another"), ([4], TypeError, "from one integer to another, no step; got 4")],
 )  # fmt: skip
 def test_answers_outside_of_the_tokens_are_refused(answers, error, message):
-    with pytest.raises(error, match=message):
-        retrieval.retrieval(None, retrieval.Prompt(torch.arange(10), [1], answers))
+    assert_refused(message, retrieval.retrieval, None, retrieval.Prompt(torch.arange(10), [1], answers), error=error)

@@ -1,6 +1,5 @@
 """isentrope inspect: the numbers of a known model, the command, and its report."""
 
-import collections
 import json
 import math
 import os
@@ -11,18 +10,15 @@ import pytest
 import tiny_model
 import torch
 import transformers as hf
-from torch.utils._python_dispatch import TorchDispatchMode
+from dispatched import Dispatched
+from refusals import assert_refused
 
 import isentrope
 from isentrope.commands.inspect import readings
 from isentrope.commands.reading import stretches, tokenised
 
-CONFIG = tiny_model.CONFIG | {"max_position_embeddings": 64}
-
-
 def model(silent_layer=None):
-    torch.manual_seed(3)
-    llama = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG))
+    llama = tiny_model.model(sharper=1, max_position_embeddings=64).train()
     if silent_layer is not None:
         # Scores of 0: every row averages over all of its keys.
         torch.nn.init.zeros_(llama.model.layers[silent_layer].self_attn.q_proj.weight)
@@ -62,25 +58,15 @@ def test_numbers_equal_those_of_eager_weights():
         torch.testing.assert_close(result.mean["entropy"][layer], want, rtol=1e-5, atol=1e-5)
 
 
-class Called(TorchDispatchMode):
-    def __enter__(self):
-        self.counts = collections.Counter()
-        return super().__enter__()
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.counts[str(function.overloadpacket)] += 1
-        return function(*args, **(kwargs or {}))
-
-
 def test_inspecting_a_text_is_one_forward_pass():
     llama, text = tiny_model.model(), torch.randint(1, 61, (128,))
-    with torch.no_grad(), Called() as pass_of_the_model:  # with sdpa
+    with torch.no_grad(), Dispatched() as pass_of_the_model:  # with sdpa
         llama.base_model(text[None], use_cache=False)
-    with Called() as inspected:
+    with Dispatched() as inspected:
         isentrope.inspect(llama, [text])
-    assert inspected.counts["isentrope.attention"] == 2  # one a layer
-    products = [name for name in pass_of_the_model.counts if re.fullmatch(r"aten\.(mm|addmm|bmm|baddbmm)", name)]
-    assert products and all(inspected.counts[name] == pass_of_the_model.counts[name] for name in products)
+    assert inspected.names.count("attention") == 2  # one a layer
+    products = {"mm", "addmm", "bmm", "baddbmm"} & set(pass_of_the_model.names)
+    assert products and all(inspected.names.count(name) == pass_of_the_model.names.count(name) for name in products)
 
 
 def test_the_suggested_rule_is_the_one_that_was_left_out():
@@ -97,7 +83,7 @@ def test_the_suggested_rule_is_the_one_that_was_left_out():
 
 
 def test_the_longest_rows_of_a_head_are_those_its_window_leaves():
-    config = hf.Gemma2Config(**CONFIG, sliding_window=6, layer_types=["sliding_attention", "full_attention"])
+    config = hf.Gemma2Config(**tiny_model.CONFIG, sliding_window=6, layer_types=["sliding_attention", "full_attention"])
     llama = hf.AutoModelForCausalLM.from_config(config)
     for layer in llama.model.layers:
         torch.nn.init.zeros_(layer.self_attn.q_proj.weight)
@@ -118,16 +104,14 @@ def test_an_encoder():
 
 
 def test_errors_name_the_argument():
-    with pytest.raises(ValueError, match="texts must contain one of at least 2 tokens"):
-        isentrope.inspect(model(), [torch.tensor([3])])
-    with pytest.raises(ValueError, match="tokenizer must be given"):
-        isentrope.inspect(model(), ["word"])
+    inspect, llama = isentrope.inspect, model()
+    assert_refused("texts must contain one of at least 2 tokens", inspect, llama, [torch.tensor([3])])
+    assert_refused("tokenizer must be given", inspect, llama, ["word"])
     for text in ("words", torch.arange(9)):
-        with pytest.raises(TypeError, match="texts must be a list of texts"):
-            isentrope.inspect(model(), text)
+        assert_refused("texts must be a list of texts", inspect, llama, text, error=TypeError)
     for token in (-1, 61, 1 << 62):
-        with pytest.raises(ValueError, match=f"texts must be tokens of the model's vocabulary, 0 to 60; got .*{token}"):
-            isentrope.inspect(model(), [torch.tensor([3, token])])
+        message = f"texts must be tokens of the model's vocabulary, 0 to 60; got .*{token}"
+        assert_refused(message, inspect, llama, [torch.tensor([3, token])])
 
 
 def test_a_model_that_cannot_be_inspected_is_left_as_it_was():
@@ -204,14 +188,14 @@ def test_the_command_writes_table_json_and_report(folder):
 
 @pytest.mark.long
 def test_the_command_names_what_is_wrong(folder):
-    result = command(folder, "--text", folder / "text.txt")
-    assert result.returncode == 2 and "MODEL must be a folder with config.json or a GGUF file" in result.stderr
-    result = command(folder / "tiny", "--text", folder / "none.txt")
-    assert result.returncode == 2 and "none.txt" in result.stderr
-    result = command(folder / "tiny", "--text", folder / "text.txt", "--output", folder)
-    assert result.returncode == 2 and "it is a folder" in result.stderr
-    result = command(folder / "tiny", "--text", folder / "text.txt", "--max-length", -5)
-    assert result.returncode == 2 and "a whole number from 1 to 100000000 is needed; got -5" in result.stderr
+    model, text = folder / "tiny", folder / "text.txt"
+    for message, *arguments in (
+        ("MODEL must be a folder with config.json or a GGUF file", folder, "--text", text),
+        ("none.txt", model, "--text", folder / "none.txt"),
+        ("it is a folder", model, "--text", text, "--output", folder),
+        ("a whole number from 1 to 100000000 is needed; got -5", model, "--text", text, "--max-length", -5),
+    ):
+        tiny_model.refused("inspect", command(*arguments), message)
 
 
 @pytest.mark.long

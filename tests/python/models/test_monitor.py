@@ -7,7 +7,8 @@ import sys
 import pytest
 import torch
 import transformers as hf
-from tiny_model import CONFIG
+from tiny_model import CONFIG, tiny_trainer
+from tiny_model import model as tiny
 
 import isentrope
 import isentrope.hf
@@ -15,12 +16,10 @@ from isentrope.models import monitor, monitor_logs
 
 
 def model():
-    torch.manual_seed(3)
-    llama = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**CONFIG))
+    llama = tiny("isentrope", sharper=1).train()
     # Heads of layer 0 average over all keys; those of layer 1 have logits of 1e4 and attend to one key.
     torch.nn.init.zeros_(llama.model.layers[0].self_attn.q_proj.weight)
     llama.model.layers[1].self_attn.q_proj.weight.data *= 1e5
-    llama.set_attn_implementation("isentrope")
     return llama
 
 
@@ -158,13 +157,8 @@ def test_dropout_is_drawn_as_without_the_monitor():
 
 def test_the_trainer_logs_it(tmp_path):
     llama = model()
-    rows = [{"input_ids": row, "labels": row} for row in torch.randint(0, 61, (8, 24))]
-    arguments = hf.TrainingArguments(
-        str(tmp_path), max_steps=4, per_device_train_batch_size=2, logging_steps=100, report_to=[], use_cpu=True,
-        disable_tqdm=True, save_strategy="no",
-    )  # fmt: skip
     watching = monitor.callback(every=2, log=monitor_logs.JsonLines(tmp_path / "log/heads.jsonl"))
-    trainer = hf.Trainer(llama, arguments, train_dataset=rows, callbacks=[watching])
+    trainer = tiny_trainer(llama, tmp_path, watching, max_steps=4, logging_steps=100)
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "attention/entropy" in entry]
     assert [entry["step"] for entry in logged] == [1, 3]

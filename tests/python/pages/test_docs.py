@@ -2,12 +2,11 @@
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
+from programs import ROOT
 import torch.nn.attention
 
-ROOT = Path(__file__).parents[3]
 PAGES = ["docs/pytorch.md", "docs/transformers.md", "docs/inspect.md", "README.md"]
 
 

@@ -1,11 +1,10 @@
 """Relative links of pages lead to existing files and headings; pages named in code exist."""
 
 import re
-from pathlib import Path
 
 import pytest
+from programs import ROOT
 
-ROOT = Path(__file__).parents[3]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 FOLDERS = ["bench", "bindings", "include", "python", "src", "tests", "tools"]
 CODE = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".cc", ".h", ".txt"}]

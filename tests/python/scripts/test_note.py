@@ -8,13 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from programs import ROOT
 
-ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tools/lab/note"))
 corpus, evaluate, objective, train = (pytest.importorskip(name) for name in ("corpus", "evaluate", "objective", "train"))
 

@@ -2,11 +2,10 @@
 
 import re
 import runpy
-from pathlib import Path
 
 import pytest
+from programs import ROOT
 
-ROOT = Path(__file__).parents[3]
 functions = runpy.run_path(str(ROOT / "scripts/release-check"))
 changelog = functions["changelog"]
 RELEASED = "# Changes\n\n## [0.2.0] - 2026-12-24\n- Something.\n\n## [0.1.0] - 2026-11-24\n### Added\n- All of it.\n"

@@ -10,21 +10,8 @@ import torch.nn.functional as F
 import isentrope
 
 
-def qkv(dtype=torch.float32):
-    return [torch.randn(2, 3, 33, 16, dtype=dtype, requires_grad=True) for _ in range(3)]
-
-
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.rand(33, 33) > 0.3}])
-def test_double_precision_stays_torchs_own(options):
-    q, k, v = qkv(torch.float64)
-
-    def results():
-        output = F.scaled_dot_product_attention(q, k, v, **options)
-        return output, *torch.autograd.grad(output.square().sum(), (q, k, v))
-
-    want = results()
-    with isentrope.sdpa.activate("logn(2)"):
-        assert all(torch.equal(a, b) for a, b in zip(results(), want))
+def qkv():
+    return [torch.randn(2, 3, 33, 16, requires_grad=True) for _ in range(3)]
 
 
 def test_the_rule_acts_and_removal_restores_the_bits():
@@ -52,9 +39,7 @@ def test_modules_and_compiled_functions_follow():
         assert (layer(x) - plain).abs().max() > 1e-4
         q, k, v = qkv()
         want = isentrope.attention(q, k, v, rule="entropy_invariant(base=2)").square().sum()
-        torch.testing.assert_close(compiled(q, k, v), want)
-        for a, b in zip(torch.autograd.grad(compiled(q, k, v), (q, k, v)), torch.autograd.grad(want, (q, k, v))):
-            torch.testing.assert_close(a, b)
+        torch.testing.assert_close(*((x, *torch.autograd.grad(x, (q, k, v))) for x in (compiled(q, k, v), want)))
 
 
 def _laid_out(layout, rows, requires_grad):
