@@ -224,7 +224,9 @@ static void test_numbers_that_are_not_finite(void) {
 static void test_bad_calls(void) {
   static int32_t pages[2] = {1, 7};
   static uint8_t mask_of_a_row[KEYS];
-  const int64_t table[2] = {1, 2}, halves[4] = {2, HEADS, KEYS / 2, DIM}, row[4] = {1, 1, 1, KEYS};
+  static int64_t chosen[ROWS];
+  const int64_t table[2] = {1, 2}, halves[4] = {2, HEADS, KEYS / 2, DIM}, row[4] = {1, 1, 1, KEYS}, kOneKey[4] = {1, HEADS, QUERIES, 1};
+  isentrope_weights_at_call at;
   isentrope_options* options = isentrope_options_create();
   isentrope_forward_call call = forward_call();
   isentrope_array mask = isentrope_array_contiguous(mask_of_a_row, ISENTROPE_U8, 4, row);
@@ -251,6 +253,14 @@ static void test_bad_calls(void) {
   call.block_table = isentrope_array_contiguous(pages, ISENTROPE_I32, 2, table);
   call.paged_keys = KEYS;
   EXPECT_ERROR(isentrope_forward(options, &call), "[attention] block_table must hold page numbers below 2; got 7");
+  memset(&at, 0, sizeof at);
+  at.struct_size = sizeof at;
+  at.q = call.q;
+  at.k = floats(k, 4, kKeyShape);
+  at.lse = at.weights = asked.lse;
+  at.keys = isentrope_array_contiguous(chosen, ISENTROPE_I64, 4, kOneKey);
+  EXPECT(isentrope_weights_at(options, &at) == ISENTROPE_BAD_ARGUMENT);
+  EXPECT(strstr(isentrope_last_error(), "[isentrope_weights_at] weights must") != NULL);
   EXPECT_ERROR(isentrope_received(options, NULL), "[isentrope_received] call must not be NULL; got NULL");
   EXPECT_ERROR(isentrope_tangent(options, NULL), "[isentrope_tangent] call must not be NULL; got NULL");
   EXPECT_ERROR(isentrope_second_order(options, NULL), "[isentrope_second_order] call must not be NULL; got NULL");
