@@ -9,7 +9,6 @@
 #include <limits>
 #include <tuple>
 
-#include "isentrope/error.h"
 #include "tests/support/on_target.h"
 #include "tests/support/same_bits.h"
 #include "tools/check/run.h"
@@ -206,19 +205,6 @@ TEST_P(Dropout, AValueThatIsNoNumberIsOneWhereItIsDropped) {
   const ForwardResult result = run_forward(data);
   for (std::size_t i = 0; i < result.output.size(); ++i)
     EXPECT_EQ(std::isnan(result.output[i]), i % 8 == 2) << i;
-}
-
-TEST(DropoutArgument, IsAShareBelowOne) {
-  for (const char* text : {"1", "2", "inf"}) {
-    const Data data(parse_problem("shape=1x1x2x2x2 dropout=" + std::string(text)));
-    EXPECT_THROW(static_cast<void>(run_forward(data)), Error) << text;
-  }
-  const Data data(parse_problem("shape=1x1x2x2x2"));
-  AttentionOptions options = data.options();
-  for (const float p : {-0.1f, std::numeric_limits<float>::quiet_NaN()}) {
-    options.dropout_p = p;
-    EXPECT_THROW(static_cast<void>(run_forward(data, options)), Error) << p;
-  }
 }
 
 }  // namespace
