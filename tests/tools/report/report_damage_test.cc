@@ -93,11 +93,11 @@ TEST(DamagedReport, OfAnInspection) {
   damage(document, inspection_report);
   json other = document;
   other["mean"]["distance"].push_back(other["mean"]["distance"][0]);
-  EXPECT_EQ(message_of([&] { return inspection_report(other); }),
+  EXPECT_EQ(isentrope::message_of([&] { return inspection_report(other); }),
             "[inspection_report] mean.distance must have 1 layers; got 2");
   other = document;
   other["spread"]["entropy"][0].erase(1);
-  EXPECT_EQ(message_of([&] { return inspection_report(other); }),
+  EXPECT_EQ(isentrope::message_of([&] { return inspection_report(other); }),
             "[inspection_report] spread.entropy must have 2 heads in layer 0; got 1");
 }
 
@@ -106,10 +106,10 @@ TEST(DamagedReport, OfACalibration) { damage(small_calibration(), calibration_re
 TEST(DamagedReport, OfACalibrationWithOtherHeads) {
   json document = small_calibration();
   document["entropy"]["stretched"] = json::array({{1.0, 2.0}});
-  EXPECT_EQ(message_of([&] { return calibration_report(document); }),
+  EXPECT_EQ(isentrope::message_of([&] { return calibration_report(document); }),
             "[report] entropy must have 2 layers; got 1");
   document["entropy"]["stretched"] = {{1.0, 2.0}, json::array({0.5})};
-  EXPECT_EQ(message_of([&] { return calibration_report(document); }),
+  EXPECT_EQ(isentrope::message_of([&] { return calibration_report(document); }),
             "[report] entropy must have 2 heads in layer 1; got 1");
 }
 
