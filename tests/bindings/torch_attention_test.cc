@@ -78,7 +78,7 @@ TEST(TorchAttention, ResultsAndGradientsEqualTorchInFloat64) {
 
     // A scalar that depends on every differentiable result, and on one each.
     const auto compare = [&](const auto& loss) {
-      for (const at::Tensor* leaf : {&q, &k, &v, &q64, &k64, &v64}) leaf->mutable_grad().reset();
+      for (const at::Tensor* each : {&q, &k, &v, &q64, &k64, &v64}) each->mutable_grad().reset();
       loss(got).backward({}, true);
       loss(want).backward({}, true);
       expect_close(q.grad(), q64.grad(), "dq");
