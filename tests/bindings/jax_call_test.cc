@@ -7,6 +7,7 @@
 #include "bindings/jax/call.h"
 #include "bindings/jax/passes.h"
 #include "isentrope/error.h"
+#include "tests/support/message_of.h"
 
 namespace isentrope::jax {
 namespace {
@@ -148,15 +149,12 @@ TEST(JaxCall, WrongArraysAreNamed) {
   Numbers<float> q({1, 2, 3, 4}), flat({2, 3});
   const std::string names =
       R"J({"names": ["q", "k", "v", "bias"], "batch": 1, "parts": 1, "options": {}})J";
-  const auto message = [&](std::vector<Array> arrays) -> std::string {
-    try {
+  const auto message = [&](const std::vector<Array>& arrays) {
+    return message_of([&] {
       Call call(names, arrays);
       std::ignore = call.input();
       std::ignore = call.options();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
+    });
   };
   EXPECT_EQ(message({q.array(), flat.array(), q.array()}),
             "[attention] k must have 4 dimensions; got 2");

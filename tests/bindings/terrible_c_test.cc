@@ -164,31 +164,6 @@ TEST_F(TerribleC, PagesAndSizes) {
   }
 }
 
-TEST_F(TerribleC, Pointers) {
-  expect_answer("options", isentrope_forward(nullptr, &forward));
-  expect_answer("call", isentrope_forward(options, nullptr));
-  expect_answer("options", isentrope_backward(nullptr, &backward));
-  expect_answer("call", isentrope_backward(options, nullptr));
-  isentrope_array rows = arrays({2, 2, 7, 8}), codes = arrays({2, 2, 7, 8}, ISENTROPE_I8),
-                  scales = arrays({2, 2, 7, 2}), array = arrays({4});
-  expect_answer("rows", isentrope_quantize(nullptr, &codes, &scales));
-  expect_answer("codes", isentrope_quantize(&rows, nullptr, &scales));
-  expect_answer("scales", isentrope_quantize(&rows, &codes, nullptr));
-  double lambda = 0;
-  expect_answer("text", isentrope_rule_lambda(nullptr, 1, 64, 0, &lambda));
-  expect_answer("lambda", isentrope_rule_lambda("standard", 1, 64, 0, nullptr));
-  for (isentrope_options* to : {options, static_cast<isentrope_options*>(nullptr)}) {
-    expect_answer("text|options", isentrope_options_set_rule(to, nullptr));
-    expect_answer("name|options", isentrope_options_set_integer(to, nullptr, 0));
-    expect_answer("name|options", isentrope_options_set_array(to, nullptr, &array));
-    expect_answer("options", isentrope_options_set_causal(to, 0));
-    expect_answer("options", isentrope_options_set_soft_cap(to, 0));
-    expect_answer("options", isentrope_options_set_dropout(to, 0, 0));
-    expect_answer("options", isentrope_options_set_parallel_for(to, nullptr, nullptr));
-  }
-  expect_answer("name", isentrope_use_target(nullptr));
-}
-
 TEST_F(TerribleC, IntegersOfOptions) {
   const AttentionOptions listed;
   for_each_host_argument(listed, [&]<typename Member>(const char* name, const Member& right) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -55,6 +57,11 @@ class Command {
 
 inline Outcome run_command(const std::vector<std::string>& arguments) {
   return Command(arguments).wait();
+}
+
+inline void expect_words(const std::string& text, std::initializer_list<std::string> words) {
+  for (const std::string& word : words)
+    EXPECT_NE(text.find(word), std::string::npos) << word << "\nis not in\n" << text;
 }
 
 }  // namespace isentrope

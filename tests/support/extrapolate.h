@@ -47,6 +47,13 @@ class Extrapolate : public testing::Test {
     return with(all, more);
   }
 
+  // Runs it; it must succeed.
+  Outcome run(const Arguments& more = {}) const {
+    const Outcome outcome = run_command(command(more));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome;
+  }
+
   fs::path out() const { return folder_ / "out"; }
   fs::path text(const std::string& name, const std::string& content) const {
     return write_file(folder_ / name, content);
@@ -58,7 +65,7 @@ class Extrapolate : public testing::Test {
     const Outcome outcome = run_command(command(more));
     EXPECT_EQ(outcome.code, 2) << says;
     EXPECT_EQ(outcome.out, "") << says;
-    EXPECT_NE(outcome.err.find(says), std::string::npos) << says << "\n" << outcome.err;
+    expect_words(outcome.err, {says});
     EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
     EXPECT_FALSE(fs::exists(out())) << says;
   }

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 namespace {
 
@@ -32,20 +31,20 @@ bool fails(const void* caller) {
   return left >= 0 && left.fetch_sub(1) == 0;
 }
 
-void* allocate(const void* caller, std::size_t size, std::size_t alignment) noexcept {
+}  // namespace
+
+namespace isentrope {
+
+static void* allocate(const void* caller, std::size_t size, std::size_t alignment) noexcept {
   if (fails(caller)) return nullptr;
   return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
 }
 
-void* allocate_or_throw(const void* caller, std::size_t size, std::size_t alignment) {
-  void* const memory = allocate(caller, size, alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
+static void give_back(void* memory) noexcept { std::free(memory); }
 
-constexpr std::size_t kUsual = __STDCPP_DEFAULT_NEW_ALIGNMENT__;
+}  // namespace isentrope
 
-}  // namespace
+#include "tests/support/replaced_new.h"
 
 // Counts allocations of the library with such a name from now on; returns whether it is loaded.
 extern "C" bool watch_allocations(const char* name) {
@@ -54,29 +53,3 @@ extern "C" bool watch_allocations(const char* name) {
 // Lets the next `which` allocations of the library succeed and one fail; negative: none.
 extern "C" void fail_allocation(std::int64_t which) { left = which; }
 extern "C" std::int64_t allocations_met() { return met; }
-
-// NOLINTBEGIN: names of the language
-#define ISENTROPE_CALLER __builtin_return_address(0)
-void* operator new(std::size_t n) { return allocate_or_throw(ISENTROPE_CALLER, n, kUsual); }
-void* operator new[](std::size_t n) { return allocate_or_throw(ISENTROPE_CALLER, n, kUsual); }
-void* operator new(std::size_t n, std::align_val_t to) {
-  return allocate_or_throw(ISENTROPE_CALLER, n, static_cast<std::size_t>(to));
-}
-void* operator new[](std::size_t n, std::align_val_t to) {
-  return allocate_or_throw(ISENTROPE_CALLER, n, static_cast<std::size_t>(to));
-}
-void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
-  return allocate(ISENTROPE_CALLER, n, kUsual);
-}
-void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
-  return allocate(ISENTROPE_CALLER, n, kUsual);
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-// NOLINTEND

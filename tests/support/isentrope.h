@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -30,11 +29,6 @@ inline std::string output_of(std::vector<std::string> arguments) {
 inline nlohmann::json json_of(std::vector<std::string> arguments) {
   arguments.emplace_back("--json");
   return nlohmann::json::parse(output_of(std::move(arguments)));
-}
-
-inline void expect_words(const std::string& text, std::initializer_list<std::string> words) {
-  for (const std::string& word : words)
-    EXPECT_NE(text.find(word), std::string::npos) << word << "\nis not in\n" << text;
 }
 
 // Expects exit status 2, and one line on stderr with the given words.

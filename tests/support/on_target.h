@@ -11,7 +11,10 @@ namespace isentrope {
 
 class TargetTest : public ::testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override { use_target(GetParam()); }
+  void SetUp() override {
+    use_target(GetParam());
+    ASSERT_EQ(active_target(), GetParam());
+  }
   void TearDown() override { use_target(supported_targets().front()); }
 };
 

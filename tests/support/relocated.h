@@ -183,26 +183,29 @@ class Relocated {
   std::deque<Copy> copies_;
 };
 
+// What relocated_passes() call: the library's, or those of another door.
+inline Passes passes_of_arrays;
+
 // The passes on relocated arrays.
 inline Passes relocated_passes() {
   return {[](const AttentionInput& in, const AttentionOptions& with, const AttentionOutput& out) {
             Relocated to;
-            attention_forward(
+            passes_of_arrays.forward(
                 to.read(in), to.read(with),
                 {to.written(out.output), to.written(out.statistics), to.written(out.received)});
           },
           [](const AttentionInput& in, const AttentionOptions& with,
              const AttentionGradientInput& given, const AttentionGradients& result) {
             Relocated to;
-            attention_backward(to.read(in), to.read(with),
-                               {to.read(given.output), to.read(given.statistics),
-                                to.read(given.d_output), to.read(given.d_statistics)},
-                               to.written(result));
+            passes_of_arrays.backward(to.read(in), to.read(with),
+                                      {to.read(given.output), to.read(given.statistics),
+                                       to.read(given.d_output), to.read(given.d_statistics)},
+                                      to.written(result));
           },
           [](const AttentionInput& in, const AttentionOptions& with,
              const AttentionTangentInput& given, const AttentionTangentOutput& result) {
             Relocated to;
-            attention_tangent(
+            passes_of_arrays.tangent(
                 to.read(in), to.read(with),
                 {to.read(given.output), to.read(given.statistics), to.read(given.tangents)},
                 {to.written(result.output), to.written(result.statistics)});
@@ -210,7 +213,7 @@ inline Passes relocated_passes() {
           [](const AttentionInput& in, const AttentionOptions& with,
              const AttentionSecondOrderInput& given, const AttentionGradients& result) {
             Relocated to;
-            attention_second_order(
+            passes_of_arrays.second_order(
                 to.read(in), to.read(with),
                 {to.read(given.output), to.read(given.statistics), to.read(given.tangents),
                  to.read(given.output_tangent), to.read(given.statistic_tangents),
@@ -220,9 +223,11 @@ inline Passes relocated_passes() {
           [](const AttentionInput& in, const AttentionOptions& with, const KeyStatisticsRows& rows,
              const View<float, 3>& result) {
             Relocated to;
-            isentrope::received(to.read(in), to.read(with),
-                                {to.read(rows.lse), to.read(rows.weights)}, to.written(result));
-          }};
+            passes_of_arrays.received(to.read(in), to.read(with),
+                                      {to.read(rows.lse), to.read(rows.weights)},
+                                      to.written(result));
+          },
+          passes_of_arrays.weights_at};
 }
 
 }  // namespace isentrope::check

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "isentrope/target.h"
+#include "tests/support/on_target.h"
 #include "tools/check/judge.h"
 
 namespace isentrope::check {
@@ -144,118 +144,89 @@ std::vector<Problem> problems_of_derivatives() {
   return list;
 }
 
-class OnTarget : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override {
-    use_target(GetParam());
-    ASSERT_EQ(active_target(), GetParam());
-  }
-  void TearDown() override { use_target(supported_targets().front()); }
-};
-INSTANTIATE_TEST_SUITE_P(Attention, OnTarget, ::testing::ValuesIn(supported_targets()),
-                         [](const auto& target) { return target.param; });
+class OnTarget : public TargetTest {};
+ISENTROPE_ON_EVERY_TARGET(OnTarget);
 
-TEST_P(OnTarget, ForwardIsWithinBudget) {
+// Expects the errors of a pass, ratio_of(data), to be within budget.
+template <typename RatioOf>
+void expect_within_budget(const std::vector<Problem>& problems, const RatioOf& ratio_of) {
   double worst = 0;
-  for (const Problem& problem : problems()) {
-    const Data data(problem);
-    const Ratio ratio = forward_error_over_budget(data, run_forward(data));
+  for (const Problem& problem : problems) {
+    const Ratio ratio = ratio_of(Data(problem));
     EXPECT_LE(ratio.worst, 1) << text_of(problem) << ": " << ratio.where;
     worst = std::max(worst, ratio.worst);
   }
   std::printf("largest error over budget: %.3f\n", worst);
+}
+
+TEST_P(OnTarget, ForwardIsWithinBudget) {
+  expect_within_budget(problems(), [](const Data& data) {
+    return forward_error_over_budget(data, run_forward(data));
+  });
 }
 
 TEST_P(OnTarget, BackwardIsWithinBudget) {
-  double worst = 0;
-  for (const Problem& problem : problems()) {
-    if (problem.page_size > 0 || problem.cache_group > 0) continue;  // caches have no backward pass
-    const Data data(problem);
-    const reference::GradientInput gradient = random_gradient(problem);
-    const Ratio ratio =
-        backward_error_over_budget(data, gradient, run_backward(data, run_forward(data), gradient));
-    EXPECT_LE(ratio.worst, 1) << text_of(problem) << ": " << ratio.where;
-    worst = std::max(worst, ratio.worst);
-  }
-  std::printf("largest error over budget: %.3f\n", worst);
+  std::vector<Problem> list = problems();
+  std::erase_if(list, [](const Problem& p) { return p.page_size > 0 || p.cache_group > 0; });
+  expect_within_budget(list, [](const Data& data) {
+    const reference::GradientInput gradient = random_gradient(data.problem);
+    return backward_error_over_budget(data, gradient,
+                                      run_backward(data, run_forward(data), gradient));
+  });
 }
 
 TEST_P(OnTarget, TangentIsWithinBudget) {
-  double worst = 0;
-  for (const Problem& problem : problems_of_derivatives()) {
-    const Data data(problem);
-    const Tensors tangents = random_tangents(problem);
-    const Ratio ratio =
-        tangent_error_over_budget(data, tangents, run_tangent(data, run_forward(data), tangents));
-    EXPECT_LE(ratio.worst, 1) << text_of(problem) << ": " << ratio.where;
-    worst = std::max(worst, ratio.worst);
-  }
-  std::printf("largest error over budget: %.3f\n", worst);
+  expect_within_budget(problems_of_derivatives(), [](const Data& data) {
+    const Tensors tangents = random_tangents(data.problem);
+    return tangent_error_over_budget(data, tangents,
+                                     run_tangent(data, run_forward(data), tangents));
+  });
 }
 
 TEST_P(OnTarget, SecondOrderIsWithinBudget) {
-  double worst = 0;
-  for (const Problem& problem : problems_of_derivatives()) {
-    const Data data(problem);
-    const Tensors tangents = random_tangents(problem);
-    const reference::GradientInput gradient = random_gradient(problem);
+  expect_within_budget(problems_of_derivatives(), [](const Data& data) {
+    const Tensors tangents = random_tangents(data.problem);
+    const reference::GradientInput gradient = random_gradient(data.problem);
     const ForwardResult forward = run_forward(data);
     const TangentResult tangent = run_tangent(data, forward, tangents);
     const BackwardResult result = run_second_order(data, forward, tangents, tangent, gradient);
-    const Ratio ratio = second_order_error_over_budget(data, tangents, tangent, gradient, result);
-    EXPECT_LE(ratio.worst, 1) << text_of(problem) << ": " << ratio.where;
-    worst = std::max(worst, ratio.worst);
+    return second_order_error_over_budget(data, tangents, tangent, gradient, result);
+  });
+}
+
+// The backward pass with `step_of_output` floats between output columns, and with an upstream
+// gradient of the output in bf16.
+std::int64_t step_of_output = 1;
+void backward_from_bf16(const AttentionInput& in, const AttentionOptions& options,
+                        const AttentionGradientInput& given, const AttentionGradients& result) {
+  const auto& extents = given.output.extents;
+  const std::int64_t count = extents[0] * given.output.strides[0];
+  const auto *output = static_cast<const float*>(given.output.data),
+             *d_output = static_cast<const float*>(given.d_output.data);
+  std::vector<float> apart(static_cast<std::size_t>(count * step_of_output));
+  std::vector<BFloat16> numbers;
+  for (std::int64_t i = 0; i < count; ++i) {
+    apart[static_cast<std::size_t>(i * step_of_output)] = output[i];
+    numbers.push_back(from_float<BFloat16>(d_output[i]));
   }
-  std::printf("largest error over budget: %.3f\n", worst);
-}
-
-View<float, 4> room_for(std::vector<float>& numbers, const std::array<std::int64_t, 4>& extents) {
-  numbers.resize(static_cast<std::size_t>(extents[0] * extents[1] * extents[2] * extents[3]));
-  return contiguous_view<float, 4>(numbers.data(), extents);
-}
-
-// Runs the problem with `step` floats between output columns.
-Ratio error_over_budget(const Data& data, const reference::GradientInput& gradient,
-                        const ConstTensor& d_output, std::int64_t step) {
-  const Problem& p = data.problem;
-  const ForwardResult forward = run_forward(data);
-  const std::array<std::int64_t, 4> queries{p.batch, p.heads, p.queries, p.dim};
-  const std::array<std::int64_t, 4> keys{p.batch, p.kv_heads, p.keys, p.dim};
-  const std::array<std::int64_t, 3> rows{p.batch, p.heads, p.queries};
-  std::vector<float> memory(forward.output.size() * static_cast<std::size_t>(step));
-  View<float, 4> output = contiguous_view<float, 4>(memory.data(), queries);
-  for (std::int64_t& stride : output.strides) stride *= step;
-  for (std::size_t i = 0; i < forward.output.size(); ++i)
-    memory[i * static_cast<std::size_t>(step)] = forward.output[i];
-  AttentionGradientInput in{.output = output, .d_output = d_output};
-  in.statistics.lse = contiguous_view<const float, 3>(forward.lse.data(), rows);
-  BackwardResult got;
-  AttentionGradients out{room_for(got.dq, queries), room_for(got.dk, keys), room_for(got.dv, keys)};
-  got.d_lambda.resize(forward.lse.size());
-  out.d_lambda = contiguous_view<float, 3>(got.d_lambda.data(), rows);
-  attention_backward(data.input(), data.options(), in, out);
-  return backward_error_over_budget(data, gradient, got);
+  AttentionGradientInput other = given;
+  other.output.data = apart.data();
+  for (std::int64_t& stride : other.output.strides) stride *= step_of_output;
+  other.d_output = contiguous_view<BFloat16, 4>(numbers.data(), extents);
+  attention_backward(in, options, other, result);
 }
 
 TEST_P(OnTarget, AnOutputMayLieAnywhereAndItsGradientHaveATypeOfItsOwn) {
   const Data data(parse_problem("shape=1x2x30x70x24"));
-  const std::array<std::int64_t, 4> shape{1, 2, 30, 24};
   reference::GradientInput gradient = random_gradient(data.problem);
-  gradient.d_statistics = {};
-  std::vector<float> floats;
-  std::vector<BFloat16> numbers;
-  for (double& x : gradient.d_output) {
-    numbers.push_back(from_float<BFloat16>(static_cast<float>(x)));
-    floats.push_back(to_float(numbers.back()));
-    x = floats.back();
-  }
+  for (double& x : gradient.d_output)
+    x = static_cast<double>(rounded_to(DType::bf16, static_cast<float>(x)));
   for (const std::int64_t step : {1, 2}) {
-    for (const ConstTensor& d_output :
-         {ConstTensor(contiguous_view<float, 4>(floats.data(), shape)),
-          ConstTensor(contiguous_view<BFloat16, 4>(numbers.data(), shape))}) {
-      const Ratio ratio = error_over_budget(data, gradient, d_output, step);
-      EXPECT_LE(ratio.worst, 1) << ratio.where << ", step " << step;
-    }
+    step_of_output = step;
+    const Ratio ratio = backward_error_over_budget(
+        data, gradient,
+        run_backward(data, run_forward(data), gradient, {}, {.backward = backward_from_bf16}));
+    EXPECT_LE(ratio.worst, 1) << ratio.where << ", step " << step;
   }
 }
 

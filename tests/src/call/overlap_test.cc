@@ -276,11 +276,5 @@ TEST_F(Call, PackedArraysWork) {
   });
 }
 
-TEST_F(Call, PagedKeysNeedATable) {
-  isentrope_forward_call call = forward();
-  call.paged_keys = kRows;
-  expect_refused(call, "keys must be 0 without block_table; got 3");
-}
-
 }  // namespace
 }  // namespace isentrope

@@ -12,6 +12,7 @@
 #include "isentrope/write_cache.h"
 #include "tests/support/message_of.h"
 #include "tests/support/on_target.h"
+#include "tests/support/same_bits.h"
 #include "tools/check/run.h"
 
 namespace isentrope::check {
@@ -27,50 +28,31 @@ constexpr const char* kLines[] = {
 class Sequences : public TargetTest {};
 ISENTROPE_ON_EVERY_TARGET(Sequences);
 
-// Computes each sequence by a call of its own, which knows nothing of the others.
-ForwardResult alone(const Data& data) {
-  const Problem& p = data.problem;
-  ForwardResult want = run_forward(data);
-  const AttentionInput in = data.input();
-  std::fill(want.output.begin(), want.output.end(), -77.0f);
-  std::vector<std::uint16_t> bits16(want.output.size());
-  const std::array<std::int64_t, 4> shape{p.batch, p.heads, p.queries, p.value_dim};
-  const auto floats = contiguous_view<float, 4>(want.output.data(), shape);
-  AttentionOutput out{p.type == DType::f32 ? Tensor(floats)
-                                           : Tensor(bits16.data(), p.type, shape, floats.strides)};
-  for_each_statistic(
-      [&]<typename T>(const Statistic&, std::vector<T>& values, View<T, 3>& view) {
-        view = contiguous_view<T, 3>(values.data(), {p.batch, p.heads, p.queries});
-      },
-      want, out.statistics);
-  for (std::int64_t s = 0; s < p.sequences; ++s) {
-    const SequenceCall call = sequence_of(in, data.options(), out, s);
-    attention_forward(call.input, call.options, call.output);
-  }
-  for (std::size_t i = 0; p.type != DType::f32 && i < bits16.size(); ++i) {
-    want.output[i] =
-        p.type == DType::bf16 ? to_float(BFloat16{bits16[i]}) : to_float(Float16{bits16[i]});
-  }
-  return want;
-}
-
-void expect_same(const ForwardResult& got, const ForwardResult& want, const char* line) {
-  EXPECT_EQ(got.output, want.output) << line;
-  for_each_statistic([&](const Statistic& statistic, const auto& a,
-                         const auto& b) { EXPECT_EQ(a, b) << statistic.name << " " << line; },
-                     got, want);
+// The forward pass by a call for each sequence, which knows nothing of the others.
+Passes alone() {
+  return {.forward = [](const AttentionInput& in, const AttentionOptions& options,
+                        const AttentionOutput& out) {
+    for (std::int64_t s = 0; s < in.sequences(); ++s) {
+      const auto [input, its_options, output] = sequence_of(in, options, out, s);
+      attention_forward(input, its_options, {output.output, output.statistics});
+    }
+  }};
 }
 
 TEST_P(Sequences, EachHasTheBitsThatItHasAloneForAnyThreads) {
+  const auto backwards = [](std::int64_t tasks, const auto& body) {
+    for (std::int64_t task = tasks; task-- > 0;) body(task);
+  };
   for (const char* line : kLines) {
+    SCOPED_TRACE(line);
     const Data data(parse_problem(line));
-    const ForwardResult want = alone(data);
-    expect_same(run_forward(data), want, line);
-    expect_same(run_forward(data, data.options(run_on_pool)), want, line);
-    expect_same(run_forward(data, data.options([](std::int64_t tasks, const auto& body) {
-                  for (std::int64_t task = tasks; task-- > 0;) body(task);
-                })),
-                want, line);
+    const ForwardResult want = run_forward(data, data.options(), alone());
+    for (const ParallelFor& threads :
+         {ParallelFor(run_serially), ParallelFor(run_on_pool), ParallelFor(backwards)}) {
+      const ForwardResult got = run_forward(data, data.options(threads));
+      expect_same_bits(got.output, want.output);
+      expect_same_statistics(got, want);
+    }
   }
 }
 

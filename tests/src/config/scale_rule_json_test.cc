@@ -8,21 +8,13 @@
 
 #include "isentrope/error.h"
 #include "tests/support/message_of.h"
+#include "tests/support/rules_of_every_form.h"
 
 namespace isentrope {
 namespace {
 
 TEST(ScaleRuleJson, RoundTrips) {
-  std::vector<ScaleRule> rules = ScaleRule::all();
-  rules.push_back(ScaleRule::entropy_invariant(512, 16));
-  rules.push_back(ScaleRule::ssmax({0.1, 0.25, 1e-7}, {-1, 0, 1}));
-  rules.push_back(
-      ScaleRule::logn(4096).with_length({.source = LengthSource::position, .offset = 0.5}));
-  rules.push_back(ScaleRule::logn(4096).with_place(ScalePlace::post_cap).with_scaled_bias(true));
-  rules.push_back(ScaleRule::llama_4_scaling() * ScaleRule::yarn_mscale(16));
-  rules.push_back(ScaleRule::table({1, 64, 4096}, {1, 1, 2}));
-  rules.push_back(ScaleRule::parse("closed_form(growth=log,unit=64,lo=1)"));
-  for (const ScaleRule& rule : rules)
+  for (const ScaleRule& rule : rules_of_every_form())
     EXPECT_EQ(scale_rule_from_json(to_json(rule)), rule) << to_json(rule);
 }
 
@@ -105,21 +97,6 @@ TEST(ModelScale, Llama4TunesLayersWithoutRotaryEmbedding) {
   EXPECT_EQ(model.keys.front(), "text_config.attn_temperature_tuning");
 }
 
-// Equal mscale and mscale_all_dim cancel: yarn is 1, where a generic reading gives 1.2773^2.
-TEST(ModelScale, MinistralAppliesItsScalingAlone) {
-  const ModelScale model = scale_of_config(
-      R"({"model_type": "ministral3", "rope_parameters": {"rope_type": "yarn", "factor": 16, "mscale": 1.0,
-          "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16384}})");
-  EXPECT_EQ(model.rule, ScaleRule::llama_4_scaling(0.1, 16384));
-}
-
-TEST(ModelScale, ProductOfScalingAndYarn) {
-  const ModelScale model = scale_of_config(
-      R"({"rope_parameters": {"rope_type": "yarn", "factor": 16, "llama_4_scaling_beta": 0.1,
-          "original_max_position_embeddings": 16384}})");
-  EXPECT_EQ(model.rule, ScaleRule::llama_4_scaling(0.1, 16384) * ScaleRule::yarn_mscale(16));
-}
-
 TEST(ModelScale, DeepSeekSquaresMscaleAllDim) {
   const ModelScale model = scale_of_config(
       R"({"model_type": "deepseek_v3", "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
@@ -136,34 +113,38 @@ TEST(ModelScale, CosinesOfSwinStartAtTen) {
   EXPECT_EQ(model.notes.size(), 1u);
 }
 
-TEST(ModelScale, OtherFamilies) {
-  const auto rule = [](const char* json) { return scale_of_config(json).rule; };
-  EXPECT_EQ(rule(R"({"use_logn_attn": true, "seq_length": 2048})"), ScaleRule::logn(2048));
-  EXPECT_EQ(rule(R"({"use_logn_attn": false, "seq_length": 2048})"), ScaleRule::standard());
-  EXPECT_EQ(rule(R"({"query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0})"),
-            ScaleRule::query_pre_attn_scalar());
+struct OfConfig {
+  const char* config;
+  ScaleRule rule;
+};
+
+// Keys that imply a rule in any family.
+TEST(ModelScale, KeysOfAnyFamily) {
+  const std::vector<OfConfig> table = {
+      {R"({"use_logn_attn": true, "seq_length": 2048})", ScaleRule::logn(2048)},
+      {R"({"use_logn_attn": false, "seq_length": 2048})", ScaleRule::standard()},
+      {R"({"query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0})",
+       ScaleRule::query_pre_attn_scalar()},
+      {R"({"attention_multiplier": 0.0078125})", ScaleRule::constant(0.0078125)},
+      {R"({"attn_temperature_len": 1024})", ScaleRule::xai_temperature()},
+      {R"({"log_scaling_n_floor": 128000, "log_scaling_alpha": 0.1})", ScaleRule::log_scaling()},
+      {R"({"max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
+           "rope_scaling": {"type": "longrope", "long_factor": [1], "short_factor": [1]}})",
+       ScaleRule::longrope(4096, 131072)},
+      {R"({"rope_scaling": {"rope_type": "yarn", "factor": 32}})", ScaleRule::yarn_mscale(32)},
+      {R"({"rope_scaling": {"rope_type": "yarn", "factor": 1, "mscale": 1, "mscale_all_dim": 2}})",
+       ScaleRule::standard()},
+      {R"({"rope_scaling": {"rope_type": "yarn", "factor": 32, "attention_factor": 1.5}})",
+       ScaleRule::scaled({2.25})},
+      {R"({"rope_parameters": {"rope_type": "yarn", "factor": 16, "llama_4_scaling_beta": 0.1,
+           "original_max_position_embeddings": 16384}})",
+       ScaleRule::llama_4_scaling(0.1, 16384) * ScaleRule::yarn_mscale(16)},
+      {R"({"dual_chunk_attention_config":
+           {"chunk_size": 262144, "original_max_position_embeddings": 262144}})",
+       ScaleRule::dual_chunk()},
+      {R"({"rope_scaling": null, "attn_temperature_tuning": null})", ScaleRule::standard()}};
+  for (const auto& [config, rule] : table) EXPECT_EQ(scale_of_config(config).rule, rule) << config;
   EXPECT_EQ(scale_of_config(R"({"attn_logit_softcapping": 50.0})").soft_cap, 50);
-  EXPECT_EQ(rule(R"({"attention_multiplier": 0.0078125})"), ScaleRule::constant(0.0078125));
-  EXPECT_EQ(rule(R"({"attn_temperature_len": 1024})"), ScaleRule::xai_temperature());
-  EXPECT_EQ(rule(R"({"log_scaling_n_floor": 128000, "log_scaling_alpha": 0.1})"),
-            ScaleRule::log_scaling());
-  EXPECT_EQ(rule(R"({"max_position_embeddings": 131072, "original_max_position_embeddings": 4096,
-                     "rope_scaling": {"type": "longrope", "long_factor": [1], "short_factor": [1]}})"),
-            ScaleRule::longrope(4096, 131072));
-  EXPECT_EQ(rule(R"({"rope_scaling": {"rope_type": "yarn", "factor": 32}})"),
-            ScaleRule::yarn_mscale(32));
-  EXPECT_EQ(rule(R"({"rope_scaling": {"rope_type": "yarn", "factor": 1, "mscale": 1,
-                                      "mscale_all_dim": 2}})"),
-            ScaleRule::standard());
-  EXPECT_EQ(
-      rule(R"({"rope_scaling": {"rope_type": "yarn", "factor": 32, "attention_factor": 1.5}})"),
-      ScaleRule::scaled({2.25}));
-  EXPECT_EQ(
-      rule(
-          R"({"dual_chunk_attention_config": {"chunk_size": 262144, "original_max_position_embeddings": 262144}})"),
-      ScaleRule::dual_chunk());
-  EXPECT_EQ(rule(R"({"rope_scaling": null, "attn_temperature_tuning": null})"),
-            ScaleRule::standard());
 }
 
 TEST(ModelScale, KnowsOnlyFamiliesThatWereRead) {
@@ -198,49 +179,52 @@ TEST(ModelScale, TheLanguageModelMayLieInAPartOfAPart) {
 }
 
 TEST(ModelScale, FamiliesWithAScaleInTheirCode) {
-  const auto rule = [](const char* json) {
-    const ModelScale model = scale_of_config(json);
-    EXPECT_TRUE(model.known) << json;
-    return model.rule;
-  };
+  const std::vector<OfConfig> table = {
+      {R"({"model_type": "gemma3_text"})", ScaleRule::query_pre_attn_scalar(256)},
+      {R"({"model_type": "step3p7"})", ScaleRule::standard()},
+      {R"({"model_type": "granite"})", ScaleRule::constant(1)},
+      {R"({"model_type": "hyperclovax"})", ScaleRule::standard()},
+      {R"({"model_type": "llama", "attention_multiplier": 3})", ScaleRule::standard()},
+      {R"({"model_type": "falcon_h1", "key_multiplier": 0.39})", ScaleRule::scaled({0.39})},
+      {R"({"model_type": "mpt", "attn_config": {"softmax_scale": 0.25}})",
+       ScaleRule::constant(0.25)},
+      {R"({"model_type": "mpt", "attn_config": {"softmax_scale": null}})", ScaleRule::standard()},
+      {R"({"model_type": "muse_spark", "text_config": {"qk_scale_factor": 5.5}})",
+       ScaleRule::scaled({5.5})},
+      {R"({"model_type": "muse_glimmer_text"})", ScaleRule::scaled({3.87})},
+      {R"({"model_type": "gpt2", "scale_attn_weights": false})", ScaleRule::constant(1)},
+      {R"({"model_type": "deberta-v2", "pos_att_type": ["p2c", "c2p"]})",
+       ScaleRule::scaled({1 / std::sqrt(3.0)})},
+      {R"({"model_type": "deberta-v2", "pos_att_type": "c2p"})",
+       ScaleRule::scaled({1 / std::sqrt(2.0)})},
+      {R"({"model_type": "deberta-v2"})", ScaleRule::scaled({1})},
+      {R"({"model_type": "gpt2"})", ScaleRule::standard()},
+      {R"({"model_type": "gpt2", "scale_attn_weights": true})", ScaleRule::standard()},
+      {R"({"model_type": "zamba2"})", ScaleRule::scaled({std::sqrt(2.0)})},
+      {R"({"model_type": "longcat_flash"})", ScaleRule::standard()},
+      {R"({"model_type": "longcat_flash", "hidden_size": 64})", ScaleRule::standard()},
+      {R"({"model_type": "longcat_flash", "hidden_size": 64, "q_lora_rank": 16})",
+       ScaleRule::scaled({2})},
+      {R"({"model_type": "phimoe", "rope_scaling": {"type": "longrope", "long_mscale": 1.5}})",
+       ScaleRule::scaled({2.25})},
+      {R"({"model_type": "inkling_text"})", ScaleRule::inverse_dim()},
+      {R"({"model_type": "inkling_text", "log_scaling_n_floor": 128000})",
+       ScaleRule::log_scaling()},
+      // Equal mscale and mscale_all_dim cancel: yarn is 1, where a generic reading gives 1.2773^2.
+      {R"({"model_type": "ministral3", "rope_parameters": {"rope_type": "yarn", "factor": 16,
+           "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1,
+           "original_max_position_embeddings": 16384}})",
+       ScaleRule::llama_4_scaling(0.1, 16384)}};
   for (const char* type : {"gemma4", "gemma4_text", "gemma3n_text", "t5", "gpt_neo"}) {
     const std::string text =
         std::string(R"({"query_pre_attn_scalar": 256, "model_type": ")") + type + "\"}";
-    EXPECT_EQ(rule(text.c_str()), ScaleRule::constant(1)) << type;
+    EXPECT_EQ(scale_of_config(text).rule, ScaleRule::constant(1)) << type;
+    EXPECT_TRUE(scale_of_config(text).known) << type;
   }
-  EXPECT_EQ(rule(R"({"model_type": "gemma3_text"})"), ScaleRule::query_pre_attn_scalar(256));
-  EXPECT_EQ(rule(R"({"model_type": "step3p7"})"), ScaleRule::standard());
-  EXPECT_EQ(rule(R"({"model_type": "granite"})"), ScaleRule::constant(1));
-  EXPECT_EQ(rule(R"({"model_type": "hyperclovax"})"), ScaleRule::standard());
-  EXPECT_EQ(rule(R"({"model_type": "llama", "attention_multiplier": 3})"), ScaleRule::standard());
-  EXPECT_EQ(rule(R"({"model_type": "falcon_h1", "key_multiplier": 0.39})"),
-            ScaleRule::scaled({0.39}));
-  EXPECT_EQ(rule(R"({"model_type": "mpt", "attn_config": {"softmax_scale": 0.25}})"),
-            ScaleRule::constant(0.25));
-  EXPECT_EQ(rule(R"({"model_type": "mpt", "attn_config": {"softmax_scale": null}})"),
-            ScaleRule::standard());
-  EXPECT_EQ(rule(R"({"model_type": "muse_spark", "text_config": {"qk_scale_factor": 5.5}})"),
-            ScaleRule::scaled({5.5}));
-  EXPECT_EQ(rule(R"({"model_type": "muse_glimmer_text"})"), ScaleRule::scaled({3.87}));
-  EXPECT_EQ(rule(R"({"model_type": "gpt2", "scale_attn_weights": false})"), ScaleRule::constant(1));
-  EXPECT_EQ(rule(R"({"model_type": "deberta-v2", "pos_att_type": ["p2c", "c2p"]})"),
-            ScaleRule::scaled({1 / std::sqrt(3.0)}));
-  EXPECT_EQ(rule(R"({"model_type": "deberta-v2", "pos_att_type": "c2p"})"),
-            ScaleRule::scaled({1 / std::sqrt(2.0)}));
-  EXPECT_EQ(rule(R"({"model_type": "deberta-v2"})"), ScaleRule::scaled({1}));
-  EXPECT_EQ(rule(R"({"model_type": "gpt2"})"), ScaleRule::standard());
-  EXPECT_EQ(rule(R"({"model_type": "gpt2", "scale_attn_weights": true})"), ScaleRule::standard());
-  EXPECT_EQ(rule(R"({"model_type": "zamba2"})"), ScaleRule::scaled({std::sqrt(2.0)}));
-  EXPECT_EQ(rule(R"({"model_type": "longcat_flash"})"), ScaleRule::standard());
-  EXPECT_EQ(rule(R"({"model_type": "longcat_flash", "hidden_size": 64})"), ScaleRule::standard());
-  EXPECT_EQ(rule(R"({"model_type": "longcat_flash", "hidden_size": 64, "q_lora_rank": 16})"),
-            ScaleRule::scaled({2}));
-  EXPECT_EQ(
-      rule(R"({"model_type": "phimoe", "rope_scaling": {"type": "longrope", "long_mscale": 1.5}})"),
-      ScaleRule::scaled({2.25}));
-  EXPECT_EQ(rule(R"({"model_type": "inkling_text"})"), ScaleRule::inverse_dim());
-  EXPECT_EQ(rule(R"({"model_type": "inkling_text", "log_scaling_n_floor": 128000})"),
-            ScaleRule::log_scaling());
+  for (const auto& [config, rule] : table) {
+    EXPECT_EQ(scale_of_config(config).rule, rule) << config;
+    EXPECT_TRUE(scale_of_config(config).known) << config;
+  }
 }
 
 TEST(ModelScale, LayersOfGpt2MayDivideByTheirNumberToo) {

@@ -55,7 +55,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <gtest/gtest.h>
 
-#include "isentrope/target.h"
+#include "tests/support/on_target.h"
 
 namespace isentrope {
 namespace {
@@ -65,13 +65,8 @@ HWY_EXPORT(t_after);
 HWY_EXPORT(larger_or_nan);
 HWY_EXPORT(largest_ulp_error);
 
-class ExpOnTarget : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override { use_target(GetParam()); }
-  void TearDown() override { use_target(supported_targets().front()); }
-};
-INSTANTIATE_TEST_SUITE_P(Exp, ExpOnTarget, ::testing::ValuesIn(supported_targets()),
-                         [](const auto& target) { return target.param; });
+class ExpOnTarget : public TargetTest {};
+ISENTROPE_ON_EVERY_TARGET(ExpOnTarget);
 
 TEST_P(ExpOnTarget, ErrorIsAtMostOnePointOneUlp) {
   const double worst = HWY_DYNAMIC_DISPATCH(largest_ulp_error)(997);

@@ -158,30 +158,29 @@ TEST_P(RowPromises, ANaNQueryPoisonsItsRowAlone) {
 }
 
 TEST_P(RowPromises, ANaNKeyOrValuePoisonsTheRowsThatSeeIt) {
-  for (const std::size_t key : {0u, 130u, 270u, 299u}) {
-    for (const auto argument : {&Data::k, &Data::v}) {
-      for (const char* line : {"shape=1x1x300x300x16 mask=causal:top_left",
-                               "dt=bf16 shape=1x1x300x300x64 mask=causal:top_left"}) {
-        expect_poisoned_rows(line, argument, key, kNaN,
-                             [key](std::int64_t i) { return i >= static_cast<std::int64_t>(key); });
+  struct Case {
+    std::vector<const char*> lines;
+    std::vector<std::int64_t> keys;
+    std::int64_t past;  // keys before the first row's own
+  };
+  const std::vector<Case> cases = {
+      {{"shape=1x1x300x300x16 mask=causal:top_left",
+        "dt=bf16 shape=1x1x300x300x64 mask=causal:top_left"},
+       {0, 130, 270, 299},
+       0},
+      // Few rows read keys and values in place; bf16 rows of whole vectors have their own products.
+      {{"shape=1x1x4x300x32 mask=causal:bottom_right",
+        "dt=bf16 shape=1x1x4x300x32 mask=causal:bottom_right"},
+       {5, 297, 298, 299},
+       296},
+      {{"dt=bf16 shape=1x1x100x300x64 mask=causal:bottom_right"}, {5, 230, 299}, 200}};
+  for (const Case& c : cases) {
+    for (const char* line : c.lines) {
+      for (const std::int64_t key : c.keys) {
+        for (const auto argument : {&Data::k, &Data::v})
+          expect_poisoned_rows(line, argument, static_cast<std::size_t>(key), kNaN,
+                               [&](std::int64_t i) { return i + c.past >= key; });
       }
-    }
-  }
-  // Few rows read keys and values in place; bf16 rows of whole vectors have their own products.
-  for (const std::int64_t key : {5, 297, 298, 299}) {
-    for (const auto argument : {&Data::k, &Data::v}) {
-      for (const char* line : {"shape=1x1x4x300x32 mask=causal:bottom_right",
-                               "dt=bf16 shape=1x1x4x300x32 mask=causal:bottom_right"}) {
-        expect_poisoned_rows(line, argument, static_cast<std::size_t>(key), kNaN,
-                             [key](std::int64_t i) { return i + 296 >= key; });
-      }
-    }
-  }
-  for (const std::int64_t key : {5, 230, 299}) {
-    for (const auto argument : {&Data::k, &Data::v}) {
-      expect_poisoned_rows("dt=bf16 shape=1x1x100x300x64 mask=causal:bottom_right", argument,
-                           static_cast<std::size_t>(key), kNaN,
-                           [key](std::int64_t i) { return i + 200 >= key; });
     }
   }
 }

@@ -15,11 +15,14 @@ TEST_P(Strides, AnyStridesGiveTheSameBits) {
        {"shape=2x3x30x70x12:20 mask=causal:bottom_right", "shape=2x3x30x72x12:20",
         "shape=2x2x3x300x32",  // few rows, which are not packed
         "dt=bf16 shape=1x2x30x70x64", "dt=bf16 shape=1x2x31x72x64", "dt=bf16 shape=1x2x3x300x64",
-        "shape=2x16x30x72x16"}) {  // 2 KB and more between rows
+        "shape=2x16x30x72x16",  // 2 KB and more between rows
+        "shape=1x4:2x2x100x32 cache=16"}) {
+    Problem problem = parse_problem(line);
+    problem.backward = problem.second_order = problem.cache_group == 0;
     for (const Place place : {Place::scattered, Place::backwards, Place::shifted, Place::apart}) {
       place_of_arrays = place;
       SCOPED_TRACE(std::string(line) + ", place " + std::to_string(static_cast<int>(place)));
-      expect_same_bits(parse_problem(std::string(line) + " bwd=1 second=1"), relocated_passes());
+      expect_same_bits(problem, relocated_passes());
     }
   }
 }

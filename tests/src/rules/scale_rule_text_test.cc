@@ -7,6 +7,7 @@
 #include "isentrope/rule_catalogue.h"
 #include "isentrope/scale_rule.h"
 #include "tests/support/message_of.h"
+#include "tests/support/rules_of_every_form.h"
 
 namespace isentrope {
 namespace {
@@ -16,21 +17,8 @@ std::string message_of(std::string_view text) {
 }
 
 TEST(ScaleRuleText, RoundTrips) {
-  std::vector<ScaleRule> rules = ScaleRule::all();
-  rules.push_back(ScaleRule::entropy_invariant(512, 16));
-  rules.push_back(ScaleRule::ssmax({0.1, 0.25, 1e-7}, {-1, 0, 1}));
-  rules.push_back(
-      ScaleRule::logn(4096).with_length({.source = LengthSource::position, .offset = 0.5}));
-  rules.push_back(
-      ScaleRule::grad_max_normal().with_length({.source = LengthSource::fixed, .fixed = 1024}));
-  rules.push_back(ScaleRule::logn(4096).with_place(ScalePlace::post_cap).with_scaled_bias(true));
-  rules.push_back(ScaleRule::log_length().with_length({.n_min = 4, .n_max = 1000}));
-  rules.push_back(ScaleRule::llama_4_scaling() * ScaleRule::yarn_mscale(16) * ScaleRule::logn());
-  rules.push_back(ScaleRule::table({1, 64, 4096}, {1, 1, 2}));
-  rules.push_back(ScaleRule::per_row({0.5, 1, 2, 4}, 2));
-  rules.push_back(
-      ScaleRule::parse("closed_form(c=2,growth=sphere_gap,unit=64,gamma=[0.5,1],lo=0,rho=0.5)"));
-  for (const ScaleRule& rule : rules) EXPECT_EQ(ScaleRule::parse(rule.text()), rule) << rule.text();
+  for (const ScaleRule& rule : rules_of_every_form())
+    EXPECT_EQ(ScaleRule::parse(rule.text()), rule) << rule.text();
 }
 
 TEST(ScaleRuleText, IsCanonical) {

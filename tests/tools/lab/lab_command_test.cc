@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <set>
 
 #include "isentrope/scale_rule.h"
 #include "tests/support/extrapolate.h"
+#include "tools/analysis/differences.h"
 #include "tools/lab/corpus.h"
 #include "tools/lab/tokenizer.h"
 
@@ -14,15 +15,12 @@ namespace isentrope::lab {
 namespace {
 
 TEST_F(Extrapolate, WritesWhatTheSchemaSays) {
-  const Outcome outcome = run_command(command({"--seeds", "2"}));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome outcome = run({"--seeds", "2"});
   EXPECT_EQ(outcome.out.find("Leads over standard"), 0U) << outcome.out;
   EXPECT_NE(outcome.out.find("entropy_invariant(base=8) on the model of standard"),
             std::string::npos);
-  EXPECT_NE(outcome.out.find((out() / "result.json").string()), std::string::npos);
-  EXPECT_NE(outcome.out.find((out() / "report.html").string()), std::string::npos);
-  EXPECT_NE(outcome.err.find("standard, seed 1: step 20 of 20, loss"), std::string::npos)
-      << outcome.err;
+  expect_words(outcome.out, {(out() / "result.json").string(), (out() / "report.html").string()});
+  expect_words(outcome.err, {"standard, seed 1: step 20 of 20, loss"});
   EXPECT_EQ(outcome.err.find('\r'), std::string::npos);
 
   EXPECT_NE(read_file(out() / "report.html").find("<html"), std::string::npos);
@@ -57,48 +55,23 @@ TEST_F(Extrapolate, WritesWhatTheSchemaSays) {
   EXPECT_EQ(weights(out() / "models").size() % 4, 0U);
 }
 
-// Mean, standard deviation and error of the paired differences, their interval by the quantile with
-// two degrees of freedom, and verdicts by Benjamini and Hochberg.
-TEST_F(Extrapolate, LeadsAndVerdictsAreThoseOfTheSeeds) {
-  ASSERT_EQ(run_command(command({"--seeds", "3", "--rules", "standard,log_length"})).code, 0);
-  const json r = result();
-  int checked = 0;
-  for (const json& lead : r["leads"]) {
-    const auto seeds_of = [&](const json& rule, const json& kind) {
-      for (const json& row : r["rules"]) {
-        if (row["rule"] == rule && row["kind"] == kind) return row["seeds"];
-      }
-      return json();
-    };
-    const std::string length = std::to_string(lead["length"].get<int>());
-    const std::string metric = lead["metric"];
-    const json own = seeds_of(lead["rule"], lead["kind"]), other = seeds_of("standard", "trained");
-    double x[3], mean = 0, square = 0;
-    for (std::size_t i = 0; i < 3; ++i) {
-      ASSERT_EQ(own[i]["seed"], other[i]["seed"]);
-      x[i] = own[i][metric][length].get<double>() - other[i][metric][length].get<double>();
-      mean += x[i] / 3;
-    }
-    for (const double value : x) square += (value - mean) * (value - mean);
-    const double se = std::sqrt(square / 2 / 3);
-    EXPECT_EQ(lead["seeds"], 3);
-    EXPECT_NEAR(lead["mean"].get<double>(), mean, 1e-12);
-    EXPECT_NEAR(lead["sd"].get<double>(), std::sqrt(square / 2), 1e-12);
-    EXPECT_NEAR(lead["se"].get<double>(), se, 1e-12);
-    const bool better = metric == "accuracy" ? mean > 0 : mean < 0;
-    if (lead["p"].is_null()) {
-      EXPECT_EQ(lead["reason"], "all differences are equal");
-      EXPECT_EQ(lead["verdict"], "undecided");
-    } else {
-      EXPECT_NEAR(lead["high"].get<double>(), mean + 4.302652729911275 * se, 1e-9);
-      EXPECT_NEAR(lead["low"].get<double>(), mean - 4.302652729911275 * se, 1e-9);
-      EXPECT_GE(lead["adjusted_p"], lead["p"]);
-      const bool called = lead["adjusted_p"].get<double>() < 0.05;
-      EXPECT_EQ(lead["verdict"], !called ? "undecided" : better ? "helps" : "hurts") << lead;
-    }
-    ++checked;
+// analysis_differences_test.cc has what leads of records are.
+TEST_F(Extrapolate, LeadsAreThoseOfTheRecords) {
+  run({"--seeds", "3", "--rules", "standard,log_length"});
+  std::vector<json> records;
+  for (const int seed : {1, 2, 3}) {
+    for (const char* rule : {"standard", "log_length"})
+      records.push_back(
+          json::parse(read_file(out() / "models" / fmt::format("{}-seed{}.json", rule, seed))));
   }
-  EXPECT_EQ(checked, 4 * 2 * 2);  // rows, metrics, lengths
+  const auto lines = [](const json& leads) {
+    std::multiset<std::string> all;
+    for (const json& lead : leads) all.insert(lead.dump());
+    return all;
+  };
+  const auto written = lines(result()["leads"]);
+  EXPECT_EQ(written.size(), 16U);  // four rows, two metrics, two lengths
+  EXPECT_EQ(written, lines(analysis::leads_json(analysis::exploratory_leads(records))));
 }
 
 // Every position scheme and objective learns from a small text and writes its result. Rules start
@@ -108,29 +81,25 @@ TEST_F(Extrapolate, TrainsEveryModel) {
   for (const char* shape : {"roformer", "modern"}) {
     for (const char* positions : {"rope", "rope-partial", "t5", "alibi", "none"}) {
       for (const char* objective : {"mlm", "causal"}) {
-        const std::string name = fmt::format("{} {} {}", shape, positions, objective);
-        const Outcome outcome = run_command(command(
-            {"--model", shape, "--positions", positions, "--objective", objective, "--rules", rules,
-             "--init", "pytorch", "--learning-rate", "1e-2", "--steps", "40", "--overwrite"}));
-        ASSERT_EQ(outcome.code, 0) << name << outcome.err;
+        SCOPED_TRACE(fmt::format("{} {} {}", shape, positions, objective));
+        run({"--model", shape, "--positions", positions, "--objective", objective, "--rules", rules,
+             "--init", "pytorch", "--learning-rate", "1e-2", "--steps", "40", "--overwrite"});
         const json r = result();
         const json &standard = r["rules"][0], &invariant = r["rules"][1];
-        EXPECT_LT(standard["cross_entropy"]["8"], 5.2) << name;  // ln 257 = 5.55 before training
-        EXPECT_GT(standard["share_beyond"]["32"], 0) << name;
-        EXPECT_EQ(standard["share_beyond"]["8"], 0) << name;
-        EXPECT_EQ(standard.contains("bits_per_byte"), std::string(objective) == "causal") << name;
+        EXPECT_LT(standard["cross_entropy"]["8"], 5.2);  // ln 257 = 5.55 before training
+        EXPECT_GT(standard["share_beyond"]["32"], 0);
+        EXPECT_EQ(standard["share_beyond"]["8"], 0);
+        EXPECT_EQ(standard.contains("bits_per_byte"), std::string(objective) == "causal");
         const double first = standard["loss"][0], other = invariant["loss"][0];
         // Rows of 8 keys have one scale under both rules; causal rows before the eighth do not.
-        EXPECT_NEAR(first, other, std::string(objective) == "mlm" ? 1e-6 : 0.1) << name;
+        EXPECT_NEAR(first, other, std::string(objective) == "mlm" ? 1e-6 : 0.1);
       }
     }
   }
 }
 
 TEST_F(Extrapolate, LearnsFactorsAndDropsOut) {
-  const Outcome outcome = run_command(
-      command({"--rules", "standard,learned(ssmax)", "--dropout", "0.1", "--steps", "40"}));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  run({"--rules", "standard,learned(ssmax)", "--dropout", "0.1", "--steps", "40"});
   bool moved = false;
   for (const auto& [name, tensor] : weights(out() / "models")) {
     if (name.find("model.layers.0.factor") != std::string::npos)
@@ -140,15 +109,13 @@ TEST_F(Extrapolate, LearnsFactorsAndDropsOut) {
 }
 
 TEST_F(Extrapolate, PrintsTheResultAsJson) {
-  const Outcome outcome = run_command(command({"--json", "--quiet"}));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Outcome outcome = run({"--json", "--quiet"});
   EXPECT_EQ(outcome.err, "");
   EXPECT_EQ(json::parse(outcome.out), result());
 }
 
 TEST_F(Extrapolate, TakesEveryRule) {
-  const Outcome outcome = run_command(command({"--rules", "all", "--steps", "2"}));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  run({"--rules", "all", "--steps", "2"});
   std::size_t trained = 0;
   const json written = result();
   for (const json& row : written["rules"]) trained += row["kind"] == "trained";
@@ -158,7 +125,7 @@ TEST_F(Extrapolate, TakesEveryRule) {
 TEST_F(Extrapolate, ShowsHelp) {
   const Outcome outcome = run_command({ISENTROPE_EXTRAPOLATE, "--help"});
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_NE(outcome.out.find("--learning-rate"), std::string::npos);
+  expect_words(outcome.out, {"--learning-rate"});
 }
 
 TEST_F(Extrapolate, TrainsATokenizer) {
@@ -166,16 +133,14 @@ TEST_F(Extrapolate, TrainsATokenizer) {
   std::string content = make_text(30000);
   while (content.size() < 33000) content += "unheard quagga\n";
   const auto corpus = text("long.txt", content).string();
-  ASSERT_EQ(run_command(command({"--corpus", corpus, "--vocabulary", "285"})).code, 0);
+  run({"--corpus", corpus, "--vocabulary", "285"});
   EXPECT_EQ(result()["corpus"]["tokenizer"], "sentencepiece");
   EXPECT_EQ(result()["corpus"]["vocabulary"], 286);
   const std::string model = read_file(out() / "models/tokenizer.model");
   EXPECT_EQ(model, train_tokenizer(split_text(content).training, 285)->model());
   EXPECT_NE(model, train_tokenizer(content, 285)->model());
   fs::copy_file(out() / "models/tokenizer.model", out().string() + ".model");
-  const Outcome again = run_command(
-      command({"--corpus", corpus, "--tokenizer", out().string() + ".model", "--overwrite"}));
-  EXPECT_EQ(again.code, 0) << again.err;
+  run({"--corpus", corpus, "--tokenizer", out().string() + ".model", "--overwrite"});
 }
 
 }  // namespace

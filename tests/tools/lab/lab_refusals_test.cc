@@ -60,7 +60,7 @@ TEST_F(Extrapolate, RefusesAFolderItCannotWrite) {
 TEST_F(Extrapolate, StopsAtALossThatIsNoNumber) {
   const Outcome outcome = run_command(command({"--steps", "300", "--learning-rate", "1e36"}));
   EXPECT_EQ(outcome.code, 1) << outcome.err;
-  EXPECT_NE(outcome.err.find("the loss of step"), std::string::npos) << outcome.err;
+  expect_words(outcome.err, {"the loss of step"});
   EXPECT_FALSE(fs::exists(out() / "result.json"));
 }
 
@@ -79,8 +79,7 @@ TEST_F(Extrapolate, RefusesNumbersNobodyMeans) {
 TEST_F(Extrapolate, TakesNamesThatAreNotUtf8) {
   const std::string corpus = text("text \xff", make_text(4000)).string();
   const fs::path output = out().string() + " \xfe";
-  const Outcome outcome = run_command(command({"--corpus", corpus, "--output", output.string()}));
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  run({"--corpus", corpus, "--output", output.string()});
   const json written = json::parse(read_file(output / "result.json"));
   EXPECT_TRUE(written["corpus"]["files"][0]["path"].get<std::string>().ends_with("text \uFFFD"));
   EXPECT_TRUE(fs::exists(output / "report.html"));
@@ -118,7 +117,7 @@ TEST_F(Extrapolate, EndsAtASignalBeforeTheFirstStep) {
 TEST_F(Extrapolate, ReadsItsOptionsWithoutLibtorch) {
   const Outcome libraries =
       run_command({"/bin/sh", "-c", "LD_TRACE_LOADED_OBJECTS=1 " ISENTROPE_EXTRAPOLATE});
-  EXPECT_NE(libraries.out.find("libc.so"), std::string::npos) << libraries.out;
+  expect_words(libraries.out, {"libc.so"});
   EXPECT_EQ(libraries.out.find("torch"), std::string::npos) << libraries.out;
 
   const fs::path alone = out().parent_path() / "isentrope-extrapolate";
@@ -126,8 +125,7 @@ TEST_F(Extrapolate, ReadsItsOptionsWithoutLibtorch) {
   EXPECT_EQ(run_command({alone.string(), "--help"}).code, 0);
   const Outcome outcome = run_command({alone.string()});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_NE(outcome.err.find("isentrope-extrapolate-trainer\": No such file"), std::string::npos)
-      << outcome.err;
+  expect_words(outcome.err, {"isentrope-extrapolate-trainer\": No such file"});
 }
 
 }  // namespace

@@ -27,20 +27,18 @@ TEST_F(ExtrapolateAgain, ResumesAfterCtrlCWithTheSameBits) {
   first.signal(SIGINT);
   const Outcome interrupted = first.wait();
   EXPECT_EQ(interrupted.code, 130) << interrupted.err;
-  EXPECT_NE(interrupted.err.find("--resume"), std::string::npos) << interrupted.err;
+  expect_words(interrupted.err, {"--resume"});
   EXPECT_FALSE(fs::exists(out() / "result.json"));
 
   const Outcome refused = run_command(command(kLong));
   EXPECT_EQ(refused.code, 2);
-  EXPECT_NE(refused.err.find("holds a started run: add --resume"), std::string::npos)
-      << refused.err;
+  expect_words(refused.err, {"holds a started run: add --resume"});
 
-  const Outcome resumed = run_command(command(with(kLong, {"--resume"})));
-  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  run(with(kLong, {"--resume"}));
   const json interrupted_result = result();
   fs::rename(out(), out().string() + "-interrupted");
 
-  ASSERT_EQ(run_command(command(kLong)).code, 0);
+  run(kLong);
   expect_same_bits(out() / "models", out().string() + "-interrupted/models");
   for (const char* member : {"loss", "accuracy", "entropy", "gradient_mass", "cross_entropy"}) {
     EXPECT_EQ(result()["rules"][1][member], interrupted_result["rules"][1][member]) << member;
@@ -52,44 +50,41 @@ TEST_F(ExtrapolateAgain, ResumesAfterAKillWithTheSameBits) {
   wait_for(out() / kFirstModel);
   first.signal(SIGKILL);
   EXPECT_EQ(first.wait().code, 128 + SIGKILL);
-  ASSERT_EQ(run_command(command(with(kLong, {"--resume"}))).code, 0);
+  run(with(kLong, {"--resume"}));
   fs::rename(out() / "models", out().string() + "-killed");
-  ASSERT_EQ(run_command(command(with(kLong, {"--overwrite"}))).code, 0);
+  run(with(kLong, {"--overwrite"}));
   expect_same_bits(out() / "models", out().string() + "-killed");
 }
 
 TEST_F(ExtrapolateAgain, DoesNotTrainAFinishedRuleAgain) {
-  ASSERT_EQ(run_command(command({"--rules", "standard"})).code, 0);
+  run({"--rules", "standard"});
   const json before = result();
-  const Outcome more = run_command(command({"--rules", "standard,log_length", "--resume"}));
-  ASSERT_EQ(more.code, 0) << more.err;
+  const Outcome more = run({"--rules", "standard,log_length", "--resume"});
   EXPECT_EQ(more.err.find("standard: step"), std::string::npos) << more.err;
-  EXPECT_NE(more.err.find("log_length: step 20 of 20"), std::string::npos) << more.err;
+  expect_words(more.err, {"log_length: step 20 of 20"});
   EXPECT_EQ(result()["rules"][0], before["rules"][0]);
 }
 
 TEST_F(ExtrapolateAgain, OverwritesAFinishedRunOnlyWhenTold) {
-  ASSERT_EQ(run_command(command({"--rules", "standard,log_length"})).code, 0);
+  run({"--rules", "standard,log_length"});
   const std::string before = read_file(out() / "result.json");
   const Outcome refused = run_command(command());
   EXPECT_EQ(refused.code, 2);
-  EXPECT_NE(refused.err.find("holds a finished run: add --resume"), std::string::npos)
-      << refused.err;
+  expect_words(refused.err, {"holds a finished run: add --resume"});
   EXPECT_EQ(read_file(out() / "result.json"), before);
-  ASSERT_EQ(run_command(command({"--overwrite"})).code, 0);
+  run({"--overwrite"});
   EXPECT_FALSE(fs::exists(out() / "models/log_length-seed1.safetensors"));
   EXPECT_TRUE(fs::exists(out() / "models/standard-seed1.json"));
 }
 
 // A record without its model suffices, as in folders that keep only results: nothing is trained.
 TEST_F(ExtrapolateAgain, ARecordWithoutItsModelIsEnough) {
-  ASSERT_EQ(run_command(command()).code, 0);
+  run();
   const json before = result();
   for (const auto& entry : fs::directory_iterator(out() / "models")) {
     if (entry.path().extension() == ".safetensors") fs::remove(entry.path());
   }
-  const Outcome again = run_command(command({"--resume"}));
-  ASSERT_EQ(again.code, 0) << again.err;
+  const Outcome again = run({"--resume"});
   EXPECT_EQ(again.err.find("step"), std::string::npos) << again.err;
   EXPECT_EQ(result()["rules"], before["rules"]);
 
@@ -99,39 +94,36 @@ TEST_F(ExtrapolateAgain, ARecordWithoutItsModelIsEnough) {
   measured["rows"][0]["cross_entropy"][1] = nullptr;
   measured["gains"]["accuracy"][1][0] = nullptr;
   write_file(record, measured.dump());
-  const Outcome with_null = run_command(command({"--resume"}));
-  ASSERT_EQ(with_null.code, 0) << with_null.err;
+  run({"--resume"});
   EXPECT_TRUE(result()["rules"][0]["cross_entropy"]["32"].is_null());
   EXPECT_EQ(result()["rules"][0]["accuracy"], before["rules"][0]["accuracy"]);
 
   // Other lengths need a new measurement.
-  const Outcome other = run_command(command({"--resume", "--lengths", "8,16"}));
-  ASSERT_EQ(other.code, 0) << other.err;
-  EXPECT_NE(other.err.find("step 20 of 20"), std::string::npos) << other.err;
+  const Outcome other = run({"--resume", "--lengths", "8,16"});
+  expect_words(other.err, {"step 20 of 20"});
 }
 
 // A record of an earlier version lacks a measure: the model is measured again, but not trained.
 TEST_F(ExtrapolateAgain, MeasuresAgainWhatARecordLacks) {
-  ASSERT_EQ(run_command(command()).code, 0);
+  run();
   const json before = result();
   const fs::path record = out() / "models/standard-seed1.json";
   json measured = json::parse(read_file(record));
   for (json& row : measured["rows"]) row.erase("distance");
   write_file(record, measured.dump());
-  const Outcome again = run_command(command({"--resume"}));
-  ASSERT_EQ(again.code, 0) << again.err;
+  const Outcome again = run({"--resume"});
   EXPECT_EQ(again.err.find(": step"), std::string::npos) << again.err;
   EXPECT_EQ(result()["rules"], before["rules"]);
 }
 
 TEST_F(ExtrapolateAgain, RefusesToResumeAnotherRun) {
-  ASSERT_EQ(run_command(command()).code, 0);
+  run();
   const std::string before = read_file(out() / "result.json");
   const fs::path model = out() / "models/standard-seed1.safetensors";
   const auto refused = [&](const Arguments& more, const std::string& says) {
     const Outcome outcome = run_command(command(with({"--resume"}, more)));
     EXPECT_EQ(outcome.code, 2) << says;
-    EXPECT_NE(outcome.err.find(says), std::string::npos) << outcome.err;
+    expect_words(outcome.err, {says});
     EXPECT_EQ(read_file(out() / "result.json"), before);
     EXPECT_TRUE(fs::exists(model));
   };
@@ -146,7 +138,7 @@ TEST_F(ExtrapolateAgain, RefusesToResumeAnotherRun) {
 
 // A damaged record is found before anything is changed.
 TEST_F(ExtrapolateAgain, RefusesARecordThatIsDamaged) {
-  ASSERT_EQ(run_command(command({"--rules", "standard"})).code, 0);
+  run({"--rules", "standard"});
   const std::string before = read_file(out() / "result.json");
   const fs::path record = out() / "models/standard-seed1.json";
   const json whole = json::parse(read_file(record));
@@ -155,8 +147,7 @@ TEST_F(ExtrapolateAgain, RefusesARecordThatIsDamaged) {
     const Outcome outcome = run_command(command({"--rules", "standard", "--resume"}));
     EXPECT_EQ(outcome.code, 2) << content.substr(0, 200);
     EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
-    EXPECT_NE(outcome.err.find("the file is damaged: " + record.string()), std::string::npos)
-        << outcome.err;
+    expect_words(outcome.err, {"the file is damaged: " + record.string()});
     EXPECT_EQ(read_file(out() / "result.json"), before);
   };
   for (const char* content : {"", "{", "7", "[]", "{}", "\xff"}) refused(content);
@@ -190,7 +181,7 @@ TEST_F(ExtrapolateAgain, RefusesARecordThatIsDamaged) {
     refused(changed.dump());
   }
   write_file(record, whole.dump());
-  EXPECT_EQ(run_command(command({"--rules", "standard", "--resume"})).code, 0);
+  run({"--rules", "standard", "--resume"});
 }
 
 // The second of two runs in one folder is refused at once with any options, and the first is
@@ -207,8 +198,7 @@ TEST_F(ExtrapolateAgain, RefusesAFolderInWhichAnotherTrains) {
   first.signal(SIGKILL);
   EXPECT_EQ(first.wait().code, 128 + SIGKILL);
   EXPECT_TRUE(fs::exists(out() / "isentrope.lock"));
-  const Outcome resumed = run_command(command(with(kLong, {"--resume"})));
-  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  run(with(kLong, {"--resume"}));
   EXPECT_FALSE(fs::exists(out() / "isentrope.lock"));
 }
 

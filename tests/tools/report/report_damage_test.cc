@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "isentrope/error.h"
+#include "tests/support/message_of.h"
 #include "tests/support/results.h"
 #include "tools/report/pages.h"
 
@@ -87,27 +88,17 @@ TEST(DamagedReport, OfABench) {
   damage(document, bench_report);
 }
 
-template <typename Report>
-void expect_message(const json& document, const Report& report, const std::string& message) {
-  try {
-    (void)report(document);
-    ADD_FAILURE() << "no error; want " << message;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.what(), message);
-  }
-}
-
 TEST(DamagedReport, OfAnInspection) {
   const json document = small_inspection("standard");
   damage(document, inspection_report);
   json other = document;
   other["mean"]["distance"].push_back(other["mean"]["distance"][0]);
-  expect_message(other, inspection_report,
-                 "[inspection_report] mean.distance must have 1 layers; got 2");
+  EXPECT_EQ(isentrope::message_of([&] { return inspection_report(other); }),
+            "[inspection_report] mean.distance must have 1 layers; got 2");
   other = document;
   other["spread"]["entropy"][0].erase(1);
-  expect_message(other, inspection_report,
-                 "[inspection_report] spread.entropy must have 2 heads in layer 0; got 1");
+  EXPECT_EQ(isentrope::message_of([&] { return inspection_report(other); }),
+            "[inspection_report] spread.entropy must have 2 heads in layer 0; got 1");
 }
 
 TEST(DamagedReport, OfACalibration) { damage(small_calibration(), calibration_report); }
@@ -115,10 +106,11 @@ TEST(DamagedReport, OfACalibration) { damage(small_calibration(), calibration_re
 TEST(DamagedReport, OfACalibrationWithOtherHeads) {
   json document = small_calibration();
   document["entropy"]["stretched"] = json::array({{1.0, 2.0}});
-  expect_message(document, calibration_report, "[report] entropy must have 2 layers; got 1");
+  EXPECT_EQ(isentrope::message_of([&] { return calibration_report(document); }),
+            "[report] entropy must have 2 layers; got 1");
   document["entropy"]["stretched"] = {{1.0, 2.0}, json::array({0.5})};
-  expect_message(document, calibration_report,
-                 "[report] entropy must have 2 heads in layer 1; got 1");
+  EXPECT_EQ(isentrope::message_of([&] { return calibration_report(document); }),
+            "[report] entropy must have 2 heads in layer 1; got 1");
 }
 
 TEST(DamagedReport, OfAnEvaluation) { damage(small_evaluation(), evaluation_report); }

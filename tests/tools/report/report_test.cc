@@ -7,6 +7,7 @@
 
 #include "isentrope/error.h"
 #include "tests/support/html.h"
+#include "tests/support/message_of.h"
 #include "tests/support/results.h"
 #include "tools/analysis/records.h"
 #include "tools/report/extrapolation_charts.h"
@@ -27,12 +28,7 @@ json study_sample() { return json::parse(std::ifstream(STUDY_JSON)); }
 
 std::string message_of(const json& document,
                        std::string (*report)(const json&) = extrapolation_report) {
-  try {
-    (void)report(document);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return isentrope::message_of([&] { return report(document); });
 }
 
 TEST(BenchReport, HoldsEveryRowAndTheRoofline) {

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <thread>
 
 #include "src/cpu/product/amx_tiles.h"
 #include "src/cpu/product/pair_kernels.h"
 #include "tests/support/amx_emulator.h"
+#include "tests/support/same_bits.h"
 #include "tools/check/budget.h"
 #include "tools/check/generate.h"
 #include "tools/check/judge.h"
@@ -49,10 +49,6 @@ void expect_within_budget(const Problem& problem) {
   EXPECT_NE(verdict.outcome, Outcome::failed)
       << text_of(problem) << ": " << verdict.worst().worst << " " << verdict.worst().where;
   EXPECT_TRUE(tiles_are_released()) << text_of(problem);
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 Problem bf16_problem(const std::string& line) { return parse_problem("dt=bf16 " + line); }
