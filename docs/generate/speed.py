@@ -22,8 +22,8 @@ ON_DEVICE = {  # columns by system
     "torch FlexAttention": "FlexAttention",
     "torch, two passes": "two passes of flash",
 }
-OF_LLAMA = {"p512": "prompt of 512", "p8192": "prompt of 8,192", "d0": "first tokens"}
-OF_LLAMA |= {"d1024": "next tokens after 1,024", "d8192": "next tokens after 8,192"}
+OF_LLAMA = {"p512": "prompt of 512", "p8192": "prompt of 8,192", "p32768": "prompt of 32,768"}
+OF_LLAMA |= {"d0": "first tokens", "d1024": "next tokens after 1,024", "d8192": "next tokens after 8,192"}
 
 
 def rows_of(bench: dict) -> dict[str, dict]:
