@@ -76,7 +76,8 @@ def test_a_head_below_the_threshold_keeps_its_rows_bit_for_bit():
     stepped(clip, model)
     torch.testing.assert_close(clip.largest, largest)
     gamma = (tau / largest).clamp(max=1)
-    torch.testing.assert_close(model[0].logits(X), gamma[:, None, None] * logits)
+    # A small logit is a sum of products as large as tau, and has their rounding.
+    torch.testing.assert_close(model[0].logits(X), gamma[:, None, None] * logits, rtol=1.3e-6, atol=5e-7 * tau)
     assert model[0].logits(X).amax() <= tau * 1.0001
     below = torch.cat([(gamma == 1).repeat_interleave(8), torch.ones(32, dtype=torch.bool)])
     for tensor, its in zip(model.parameters(), before.parameters()):
