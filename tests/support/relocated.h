@@ -183,7 +183,7 @@ class Relocated {
   std::deque<Copy> copies_;
 };
 
-// What relocated_passes() call: the library's, or those of another door.
+// The passes that relocated_passes() calls: those of the library, or of another door.
 inline Passes passes_of_arrays;
 
 // The passes on relocated arrays.

@@ -55,7 +55,7 @@ def test_rows_of_weight_0_are_not_read():
 @pytest.mark.filterwarnings("ignore:.*float64 is computed by the reference")
 @pytest.mark.parametrize("what", ["query", "key", "chosen"])
 def test_gradients_are_those_of_differences(what):
-    """Of the weights that keys of both kinds of heads receive, and of the weights of chosen keys."""
+    """Covers the weights that keys of both kinds of heads receive, and the weights of chosen keys."""
     q, k = (torch.randn(1, heads, 4, 3, dtype=torch.float64, requires_grad=True) for heads in (4, 2))
     weights, bias, sinks = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((1, 4, 4), (1, 1, 4, 4), (4,)))
     keys = torch.tensor([0, 2, 2, 5])  # one twice, and one that there is not
