@@ -7,7 +7,6 @@ import pytest
 import torch
 import transformers as hf
 from families import CAUSAL, ENCODERS, GQA, SIZES
-from tiny_model import sharpen, tiny_trainer
 from torch import nn
 from transformers.models.qwen2_5_vl import modeling_qwen2_5_vl
 from transformers.models.qwen2_vl import modeling_qwen2_vl
@@ -104,7 +103,8 @@ def test_the_logits_after_a_step_are_those_of_the_formula(name):
     calls, tokens = Calls(attentions.values()), torch.randint(3, 61, (2, 20))
     model(tokens, **({} if name in ENCODING else {"use_cache": False}))
     before = {key: calls.logits(module) for key, module in attentions.items()}
-    values = copy.deepcopy(model.state_dict())
+    values = dict(model.state_dict().items())
+    values = copy.deepcopy(values)
     clip.step()
     clipped = 0
     for key, module in attentions.items():
@@ -246,15 +246,21 @@ def test_attention_with_unknown_projections_is_named():
 def test_the_trainer_clips(tmp_path, implementation):
     torch.manual_seed(3)
     model = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**GQA, attn_implementation=implementation))
-    sharpen(model, 40)
+    for name, parameter in model.named_parameters():
+        parameter.data *= 40 if "q_proj" in name or "k_proj" in name else 1
+    rows = [{"input_ids": row, "labels": row} for row in torch.randint(3, 61, (8, 24))]
+    arguments = hf.TrainingArguments(
+        str(tmp_path), max_steps=3, per_device_train_batch_size=2, gradient_accumulation_steps=2, logging_steps=1, report_to=[],
+        use_cpu=True, disable_tqdm=True, save_strategy="no", learning_rate=1e-4,
+    )  # fmt: skip
     clipping = qk_clip.callback(tau=1.0)
-    options = {"max_steps": 3, "gradient_accumulation_steps": 2, "logging_steps": 1, "learning_rate": 1e-4}
-    trainer = tiny_trainer(model, tmp_path, clipping, **options)
+    trainer = hf.Trainer(model, arguments, train_dataset=rows, callbacks=[clipping])
     trainer.train()
     logged = [entry["qk_clip/max_logit"] for entry in trainer.state.log_history if "loss" in entry]
     assert len(logged) == 3 and logged[0] > 50 and max(logged[1:]) < 3, logged
     assert clipping.clip.clipped.max() >= 1
     first = clipping.clip
-    sharpen(model, 10)
+    for name, parameter in model.named_parameters():
+        parameter.data *= 10 if "q_proj" in name or "k_proj" in name else 1
     trainer.train()  # a second training clips too
     assert clipping.clip is not first and clipping.clip.clipped.max() >= 1 and clipping.clip.largest.max() < 3
