@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <random>
 #include <span>
 #include <string_view>
@@ -136,7 +137,7 @@ void draw_mask(Draw& draw, Problem& p) {
 }
 
 // Draws a rule of the catalogue with numbers of its domains: lengths of short rows, others near 0.
-ScaleRule draw_rule(Draw& draw, std::int64_t heads) {
+ScaleRule draw_catalogued(Draw& draw, std::int64_t heads) {
   static const std::vector<ScaleRule> kRules = ScaleRule::all();
   const std::string_view name = draw.one_of<ScaleRule>(kRules).terms().front().name;
   std::vector<PerHead> arguments;
@@ -150,12 +151,23 @@ ScaleRule draw_rule(Draw& draw, std::int64_t heads) {
   return ScaleRule::make(name, arguments).with_length({.n_min = draw.chance(15) ? 4.0 : 1.0});
 }
 
+// Draws a rule whose lambda times q is a float in the longest row; where it is not, a row may be
+// NaN. The exponent of `power` may be infinite at one dimension.
+ScaleRule draw_rule(Draw& draw, const Problem& p) {
+  constexpr double kMost = 1e20;
+  const RowLength longest{p.keys, p.keys, p.keys};
+  while (true) {
+    ScaleRule rule = draw_catalogued(draw, p.heads);
+    if (std::abs(rule.lambda(longest, p.dim)) < kMost) return rule;
+  }
+}
+
 void draw_options(Draw& draw, Problem& p) {
   constexpr std::array kCaps = {0.5f, 5.0f, 30.0f, 1000.0f};
   constexpr std::array kMagnitudes = {1e-6, 1e-3, 0.1, 10.0, 100.0, 1e4, 1e6};
   constexpr std::array kTypes = {DType::f32, DType::f32, DType::bf16, DType::f16};
   p.type = draw.one_of<DType>(kTypes);
-  if (draw.chance(70)) p.rule = draw_rule(draw, p.heads);
+  if (draw.chance(70)) p.rule = draw_rule(draw, p);
   p.lambda_table = draw.chance(12);
   if (draw.chance(18)) p.soft_cap = draw.one_of<float>(kCaps);
   p.bias = draw.chance(18);

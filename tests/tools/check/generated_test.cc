@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "isentrope/target.h"
@@ -50,6 +51,13 @@ TEST_P(GeneratedProblems, AreWithinBudget) {
 TEST(Judge, AProblemMayAskForOneStatistic) {
   for (const char* line : {"shape=1x2x9x9x8 bwd=1 stats=entropy", "shape=1x2x9x9x8 stats=lse"})
     EXPECT_EQ(Judge(parse_problem(line)).judge().outcome, Outcome::passed) << line;
+}
+
+TEST(Generator, LambdaTimesQueriesIsAFloat) {
+  for (std::int64_t i = 0; i < 2000; ++i) {
+    const Problem p = generated_problem(5, i);
+    EXPECT_LT(std::abs(p.rule.lambda({p.keys, p.keys, p.keys}, p.dim)), 1e20) << text_of(p);
+  }
 }
 
 TEST(Generator, TheSameSeedNamesTheSameProblemsAndTheirLinesParse) {
