@@ -63,7 +63,8 @@ struct MeasurePlan {
                                            const MeasurePlan& plan,
                                            const std::function<void(const std::string&)>& at);
 
-// Reads a record. Throws Error if malformed: existing members have the right type and size.
+// Reads a record. Throws Error unless every member that all versions write is there, and each that
+// is there has the right type and size.
 [[nodiscard]] nlohmann::json read_record(const std::filesystem::path& path);
 
 // Returns whether its rows hold every measure. Records of earlier versions may lack some.

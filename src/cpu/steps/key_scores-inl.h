@@ -7,6 +7,7 @@
 #define ISENTROPE_KEY_SCORES_INL_H_
 #endif
 
+#include <array>
 #include <cstddef>
 
 #include "hwy/highway.h"
