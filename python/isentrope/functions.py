@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 from torch.autograd import forward_ad
 
 from isentrope._core.attend import attend, has_tangent
@@ -15,7 +16,7 @@ from isentrope._core.call import call_of, without_sdpa_names
 from isentrope._core.checks import CHECKS, kind
 from isentrope._core.layouts import is_jagged, jagged_attention
 from isentrope._core.library import CHECKED
-from isentrope._core.options import KNOWN, MaskOptions, Options, PackedOptions, RowOptions, SequenceOptions, Unpack, check_names
+from isentrope._core.options import KNOWN, MaskOptions, Options, PackedOptions, RowOptions, SequenceOptions, check_names
 from isentrope._core.plain import OPTIONS as PLAIN_OPTIONS
 from isentrope._core.plain import attend_plainly
 from isentrope._core.values import is_integer

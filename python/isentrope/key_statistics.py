@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from isentrope._core import key_statistics as _operators
 from isentrope._core.cache import Cache
 from isentrope._core.call import Call, call_of, without_sdpa_names
 from isentrope._core.checks import integers, per_row
 from isentrope._core.library import CHECKED
-from isentrope._core.options import KeyOptions, Unpack, check_names
+from isentrope._core.options import KeyOptions, check_names
 from isentrope._core.values import check_choice
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from isentrope._core.call import SHARED
 from isentrope._core.checks import check_ranks
-from isentrope._core.library import SUPPORT
+from isentrope._core.library import KERNELS, SUPPORT
 
 
 def _laid_out_as(like: Tensor, rows: Any, columns: Any, dtype: torch.dtype | None = None) -> Tensor:
@@ -97,6 +97,5 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "write_cache": lambda *args: None,
 }
 # As kernels of meta tensors: register_fake looks up its caller's source each time, a quarter of the package's import.
-_LIBRARY = torch.library.Library("isentrope", "IMPL")  # kept alive, because its registrations end with it
 for _name, _fake in _FAKES.items():
-    _LIBRARY.impl(_name, _fake, "Meta")
+    KERNELS.impl(_name, _fake, "Meta")

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from torch import Tensor
 
 from isentrope.rules import Rule
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-else:
-    Unpack = None  # of annotations alone, which nobody evaluates
 
 
 class SequenceMasks(TypedDict, total=False):

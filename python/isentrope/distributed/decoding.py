@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import Unpack
 
 from isentrope._core.attend import attend
 from isentrope._core.call import call_of
 from isentrope._core.checks import CHECKS, check_dense, check_sinks
-from isentrope._core.options import PartOptions, Unpack, check_names
+from isentrope._core.options import PartOptions, check_names
 from isentrope._core.values import checked_integer
 from isentrope.distributed.exchange import Group, exchange, group_name, resolved, tag_of
 from isentrope.states import AttentionState, require_state

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.distributed.tensor import DTensor
+from typing_extensions import Unpack
 
 from isentrope._core import observers
 from isentrope._core.call import IN_TENSORS, Call, call_of
@@ -16,7 +17,7 @@ from isentrope._core.checks import CHECKS, check_dense, check_sinks
 from isentrope._core.derivatives import transformed
 from isentrope._core.library import AXES, DEFAULTS, refuse_arguments, refuse_unknown
 from isentrope._core.masks import Masks
-from isentrope._core.options import PartOptions, Unpack, check_names
+from isentrope._core.options import PartOptions, check_names
 from isentrope._core.values import check_choice
 from isentrope.distributed.agreement import agreed
 from isentrope.distributed.dtensor import on_local_tensors
