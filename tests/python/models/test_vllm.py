@@ -97,9 +97,18 @@ def test_ranks_of_a_model_are_joined():
     assert (found.entropy == 2).all() and (found.max_logit == 3).all() and (found.first_weight == 2).all()
 
 
-def test_an_engine_without_isentrope_is_named():
+@pytest.mark.parametrize("error", [AttributeError, NotImplementedError, RuntimeError])
+def test_an_engine_without_isentrope_is_named(error):
     def refuse(method, args=()):
-        raise AttributeError(method)
+        raise error(f"'CPUWorker' object has no attribute {method!r}")
 
     with pytest.raises(ValueError, match="ISENTROPE_VLLM must be 1 when the engine starts"):
+        isentrope.vllm.record(SimpleNamespace(collective_rpc=refuse))
+
+
+def test_other_errors_of_an_engine_are_its_own():
+    def refuse(method, args=()):
+        raise RuntimeError("the engine has ended")
+
+    with pytest.raises(RuntimeError, match="the engine has ended"):
         isentrope.vllm.record(SimpleNamespace(collective_rpc=refuse))
