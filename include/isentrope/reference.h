@@ -57,8 +57,9 @@ struct Gradients : GradientFields {
   // Contribution of the term of max_probability's gradient that only the largest key has, if
   // rounding decides which key that is: among keys with nearly equal logits, and with equal ones.
   GradientFields nearly_tied, tied;
-  // Change of the gradients if the mean gradient of each row, output.d_output, changes by 1. Only
-  // for d_bias, d_lambda and d_sinks.
+  // The part of `magnitude` from weights that are too small for a float, but for dv and d_sinks.
+  GradientFields underflowing;
+  // Change of the gradients but dv if the mean gradient of each row, output.d_output, changes by 1.
   GradientFields of_mean;
   // Change of dq, dk and d_lambda if the gradient of each logit changes by 1, by magnitudes.
   GradientFields of_logits;

@@ -33,17 +33,18 @@ std::vector<Sum> logit_gradients(const Row& row, const std::vector<Sum>& dp,
   return result;
 }
 
-// Adds the contribution to the gradients that depends on whether a key is the largest.
-void add_doubt(const Input& in, const Row& row, const Key& key, double doubt, GradientFields& to) {
+// Adds what the gradients change by, in magnitude, if that of a key's logit changes by `of_logit`.
+void add_change(const Input& in, const Row& row, const Key& key, double of_logit,
+                GradientFields& to) {
   const Places at(in, row, key);
-  const double of_score = doubt * std::abs(key.slope);
+  const double of_score = of_logit * std::abs(key.slope);
   for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
     element(to.dq, at.dq + c) +=
         of_score * std::abs(row.before_cap * in.k(row.batch, row.kv_head, key.index, c));
     element(to.dk, at.dk + c) +=
         of_score * std::abs(row.before_cap * in.q(row.batch, row.head, row.query, c));
   }
-  if (!to.d_bias.empty()) element(to.d_bias, at.d_bias) += doubt * std::abs(row.on_bias);
+  if (!to.d_bias.empty()) element(to.d_bias, at.d_bias) += of_logit * std::abs(row.on_bias);
   element(to.d_lambda, at.row) += of_score * std::abs(key.score);
 }
 
@@ -52,7 +53,7 @@ void add_doubts(const Input& in, const Row& row, double d_max, Gradients& r) {
   const std::size_t largest = largest_key(row.keys);
   bool tied = false, nearly_tied = false;
   const auto add = [&](std::size_t j, GradientFields& to) {
-    add_doubt(in, row, row.keys[j], std::exp(row.keys[j].log_p) * std::abs(d_max), to);
+    add_change(in, row, row.keys[j], std::exp(row.keys[j].log_p) * std::abs(d_max), to);
   };
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
     if (j == largest || !is_near(row, row.keys[j], row.keys[largest])) continue;
@@ -104,10 +105,10 @@ Gradients attention_backward(const Input& in, const AttentionOptions& options,
       if (has_bias) {
         sums.d_bias.add(at.d_bias, row.on_bias * dz[j].value,
                         std::abs(row.on_bias) * dz[j].magnitude);
-        element(r.of_mean.d_bias, at.d_bias) = std::abs(row.on_bias) * p;
       }
       sums.d_lambda.add(at.row, ds * key.score, ds_magnitude * key.score_magnitude);
-      element(r.of_mean.d_lambda, at.row) += p * std::abs(key.slope * key.score);
+      add_change(in, row, key, p, r.of_mean);
+      if (p < kLeastWeight) add_change(in, row, key, dz[j].magnitude, r.underflowing);
       element(r.of_logits.d_lambda, at.row) += std::abs(key.score);
       // If all logits are -inf, the sink has all the weight.
       const bool sink_has_all = row.statistics.lse == -std::numeric_limits<double>::infinity();

@@ -10,6 +10,10 @@
 
 namespace isentrope::reference {
 
+// Kernels take weights below 2^-126.5 for 0 (src/cpu/steps/exp-inl.h). Smaller weights than this
+// may be among them: if rounding moves one by more than 2^1.5, budgets exceed the gradients anyway.
+inline constexpr double kLeastWeight = 0x1p-125;
+
 [[nodiscard]] inline double at_or_0(const std::vector<double>& values, std::size_t index) {
   return values.empty() ? 0 : values[index];
 }
@@ -41,8 +45,10 @@ class Sums {
  public:
   Sums(Gradients& gradients, std::vector<double> GradientFields::* field, std::int64_t count)
       : values_(gradients.*field), magnitudes_(gradients.magnitude.*field) {
-    GradientFields* const all[] = {&gradients,      &gradients.magnitude, &gradients.nearly_tied,
-                                   &gradients.tied, &gradients.of_mean,   &gradients.of_logits};
+    GradientFields* const all[] = {
+        &gradients,          &gradients.magnitude,    &gradients.nearly_tied,
+        &gradients.tied,     &gradients.underflowing, &gradients.of_mean,
+        &gradients.of_logits};
     for (GradientFields* fields : all) (fields->*field).assign(static_cast<std::size_t>(count), 0);
   }
 

@@ -113,8 +113,6 @@ void add_key(const Input& in, const Input& tangent, const Row& row, std::size_t 
 // times that of ln w.
 void add_sink(const Row& row, const RowTangent& of_row, const RowGradients& gradients,
               const GradientSums& to) {
-  // If all logits are -inf, the sink has all the weight.
-  if (row.statistics.lse == -std::numeric_limits<double>::infinity()) return;
   const double r = row.sink_weight, w = row.non_sink_weight;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
     const double p = std::exp(row.keys[j].log_p);
@@ -125,6 +123,32 @@ void add_sink(const Row& row, const RowTangent& of_row, const RowGradients& grad
     add(sum, times(w * p, product(of_row.non_sink, dp)));
     to.d_sinks.add(row.head, sum.value, sum.magnitude);
   }
+}
+
+// Adds what the gradients change by, in magnitude, if that of a key's logit changes by dz and its
+// tangent by of_dz.
+void add_change(const Input& in, const Input& tangent, const Row& row, std::size_t j,
+                const RowTangent& of_row, double dz, double of_dz, GradientFields& to) {
+  const Key& key = row.keys[j];
+  const Places at(in, row, key);
+  const double ds = std::abs(key.slope) * dz;
+  const double of_ds =
+      std::abs(key.slope) * of_dz + std::abs(key.curvature) * dz * of_row.scaled[j].magnitude;
+  const double scaled = std::abs(row.before_cap) * of_ds + std::abs(of_row.before_cap) * ds;
+  for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
+    const auto number = [&](const View<const double, 4>& view, std::int64_t head,
+                            std::int64_t index) {
+      return view ? std::abs(view(row.batch, head, index, c)) : 0;
+    };
+    const double first = std::abs(row.before_cap) * ds;
+    element(to.dq, at.dq + c) += scaled * number(in.k, row.kv_head, key.index) +
+                                 first * number(tangent.k, row.kv_head, key.index);
+    element(to.dk, at.dk + c) +=
+        scaled * number(in.q, row.head, row.query) + first * number(tangent.q, row.head, row.query);
+  }
+  if (!to.d_bias.empty()) element(to.d_bias, at.d_bias) += of_dz * std::abs(row.on_bias);
+  element(to.d_lambda, at.row) +=
+      of_ds * std::abs(key.score) + ds * std::abs(of_row.scores[j].value);
 }
 
 // Adds the terms that depend on which of nearly equal keys is the largest: p_j d_max of each such
@@ -141,45 +165,20 @@ void add_doubts(const Input& in, const Input& tangent, const Row& row, const Row
   }
   if (!is_doubtful[largest]) return;
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
-    const Key& key = row.keys[j];
-    const Places at(in, row, key);
-    const double p = std::abs(d_max) * std::exp(key.log_p), dz = is_doubtful[j] ? p : 0;
+    const double p = std::abs(d_max) * std::exp(row.keys[j].log_p), dz = is_doubtful[j] ? p : 0;
     const double of_dz =
         dz * of_row.centred[j].magnitude + p * row.statistics.max_probability * change;
-    const double ds = std::abs(key.slope) * dz;
-    const double of_ds =
-        std::abs(key.slope) * of_dz + std::abs(key.curvature) * dz * of_row.scaled[j].magnitude;
-    const double scaled = std::abs(row.before_cap) * of_ds + std::abs(of_row.before_cap) * ds;
-    for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
-      const auto number = [&](const View<const double, 4>& view, std::int64_t head,
-                              std::int64_t index) {
-        return view ? std::abs(view(row.batch, head, index, c)) : 0;
-      };
-      const double first = std::abs(row.before_cap) * ds;
-      element(to.dq, at.dq + c) += scaled * number(in.k, row.kv_head, key.index) +
-                                   first * number(tangent.k, row.kv_head, key.index);
-      element(to.dk, at.dk + c) += scaled * number(in.q, row.head, row.query) +
-                                   first * number(tangent.q, row.head, row.query);
-    }
-    if (!to.d_bias.empty()) element(to.d_bias, at.d_bias) += of_dz * std::abs(row.on_bias);
-    element(to.d_lambda, at.row) +=
-        of_ds * std::abs(key.score) + ds * std::abs(of_row.scores[j].value);
+    add_change(in, tangent, row, j, of_row, dz, of_dz, to);
   }
 }
 
-// Adds the changes of the gradients of bias, lambda and sinks if do.output and do.output' change by
-// 1 each.
-void add_of_mean(const Input& in, const Row& row, const RowTangent& of_row, GradientFields& to) {
+// Adds the changes of the gradients but dv if do.output and do.output' change by 1 each.
+void add_of_mean(const Input& in, const Input& tangent, const Row& row, const RowTangent& of_row,
+                 GradientFields& to) {
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
-    const Key& key = row.keys[j];
-    const Places at(in, row, key);
-    const double p = std::exp(key.log_p);
+    const double p = std::exp(row.keys[j].log_p);
     const double of_dz = p * (1 + of_row.centred[j].magnitude + of_row.non_sink.magnitude);
-    if (!to.d_bias.empty()) element(to.d_bias, at.d_bias) += std::abs(row.on_bias) * of_dz;
-    const double of_ds =
-        std::abs(key.slope) * of_dz + std::abs(key.curvature) * p * of_row.scaled[j].magnitude;
-    element(to.d_lambda, at.row) +=
-        of_ds * std::abs(key.score) + p * std::abs(key.slope * of_row.scores[j].value);
+    add_change(in, tangent, row, j, of_row, p, of_dz, to);
     element(to.d_sinks, row.head) += of_dz * row.sink_weight;
   }
 }
@@ -196,12 +195,18 @@ Gradients attention_second_order(const Input& in, const AttentionOptions& option
     const RowGradients gradients = gradients_of(in, tangent, row, of_row, g);
     for (std::size_t j = 0; j < row.keys.size(); ++j) {
       add_key(in, tangent, row, j, of_row, gradients, g, sums);
+      if (std::exp(row.keys[j].log_p) < kLeastWeight)
+        add_change(in, tangent, row, j, of_row, gradients.values.dz[j].magnitude,
+                   gradients.tangents.dz[j].magnitude, r.underflowing);
       if (!has_bias) continue;
       const Sum of_bias = times(row.on_bias, gradients.tangents.dz[j]);
       sums.d_bias.add(Places(in, row, row.keys[j]).d_bias, of_bias.value, of_bias.magnitude);
     }
-    add_sink(row, of_row, gradients, sums);
-    add_of_mean(in, row, of_row, r.of_mean);
+    // If all logits are -inf, the sink has all the weight, and its gradient leaves out the row.
+    if (row.statistics.lse != -std::numeric_limits<double>::infinity()) {
+      add_sink(row, of_row, gradients, sums);
+      add_of_mean(in, tangent, row, of_row, r.of_mean);
+    }
     const double d_max = at_or_0(g.d_statistics.max_probability, row.index);
     if (d_max != 0 && !row.keys.empty()) add_doubts(in, tangent, row, of_row, d_max, r.nearly_tied);
   });

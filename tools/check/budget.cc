@@ -172,7 +172,8 @@ Ratio gradient_error_over_budget(const Problem& p, const reference::Result& forw
   const auto budget = [&](Field field, std::size_t i, double factor) {
     const double tied = arithmetic.separates_equal_keys ? (want.tied.*field)[i] : 0;
     return factor * (want.magnitude.*field)[i] + of_logits * (want.of_logits.*field)[i] +
-           (1 + factor) * ((want.nearly_tied.*field)[i] + tied);
+           (1 + factor) * ((want.nearly_tied.*field)[i] + tied + (want.underflowing.*field)[i] +
+                           denormal_error * (want.of_mean.*field)[i]);
   };
   Overflows overflows(p);
   overflows.add(p, forward.output);
@@ -189,9 +190,7 @@ Ratio gradient_error_over_budget(const Problem& p, const reference::Result& forw
       const double value = (want.*field)[i];
       if (!std::isfinite(results[i]) && (!std::isfinite(value) || overflows.reach(field, i)))
         continue;
-      worst.add(
-          name, i, results[i], value,
-          budget(field, i, factor) + (1 + factor) * denormal_error * (want.of_mean.*field)[i]);
+      worst.add(name, i, results[i], value, budget(field, i, factor));
     }
   };
   compare_rounded("dq", got.dq, &reference::Gradients::dq, row_factor + rounding);
