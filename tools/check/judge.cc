@@ -44,26 +44,6 @@ Ratio backward_error_over_budget(const Data& data, const reference::GradientInpu
       reference::attention_backward(input, data.options(), gradient), got);
 }
 
-Ratio tangent_error_over_budget(const Data& data, const Tensors& tangents,
-                                const TangentResult& got) {
-  const reference::Input input = data.reference_input();
-  return tangent_error_over_budget(
-      data.problem, reference::attention_forward(input, data.options()),
-      reference::attention_tangent(input, data.options(), tangents.input(data.problem)), got);
-}
-
-Ratio second_order_error_over_budget(const Data& data, const Tensors& tangents,
-                                     const TangentResult& tangent_result,
-                                     const reference::GradientInput& gradient,
-                                     const BackwardResult& got) {
-  const reference::Input input = data.reference_input();
-  return second_order_error_over_budget(
-      data.problem, reference::attention_forward(input, data.options()), tangent_result,
-      reference::attention_second_order(input, data.options(), tangents.input(data.problem),
-                                        gradient),
-      got);
-}
-
 const char* name_of(Outcome outcome) {
   constexpr const char* kNames[] = {"PASSED", "FAILED", "MISTRUSTED", "SKIPPED"};
   return kNames[static_cast<std::size_t>(outcome)];

@@ -13,14 +13,6 @@ namespace isentrope::check {
                                                const reference::GradientInput& gradient,
                                                const BackwardResult& result);
 
-[[nodiscard]] Ratio tangent_error_over_budget(const Data& data, const Tensors& tangents,
-                                              const TangentResult& result);
-
-[[nodiscard]] Ratio second_order_error_over_budget(const Data& data, const Tensors& tangents,
-                                                   const TangentResult& tangent_result,
-                                                   const reference::GradientInput& gradient,
-                                                   const BackwardResult& result);
-
 enum class Outcome { passed, failed, mistrusted, skipped };
 [[nodiscard]] const char* name_of(Outcome outcome);
 
