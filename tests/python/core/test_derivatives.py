@@ -152,8 +152,12 @@ def test_a_compiled_function_has_a_forward_mode():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
-    "name, compiled", [("jvp", False), ("jvp", True), ("jvp of grad", False), ("jvp of grad", True), ("create_graph", False)]
-)
+    "name, compiled",
+    [
+        ("jvp", False), ("jvp of grad", False), ("jvp of grad", True), ("create_graph", False),
+        pytest.param("jvp", True, marks=pytest.mark.long),
+    ],
+)  # fmt: skip
 def test_float32_queries_over_16_bit_keys(name, compiled, dtype):
     """Products of bf16 round q and the weights at 2^-9."""
     torch._dynamo.reset()

@@ -237,7 +237,7 @@ def saved(tmp_path_factory):
 def test_the_command_writes_a_rule_that_apply_takes(saved, tmp_path):
     folder, text = saved
     rule, page = tmp_path / "rule.json", tmp_path / "report.html"
-    process = command_of_its_own(
+    process = command(
         "calibrate", folder, "--text", text, "--rope", "yarn:4", "--length", 512, "--passages", 2, "--lengths", 0, 512, 1024,
         "--output", rule, "--json", "-", "--report", page, "--resume", tmp_path / "run.jsonl",
     )  # fmt: skip
