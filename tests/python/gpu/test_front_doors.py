@@ -91,7 +91,7 @@ def generated():
 
 
 def inspected():
-    inspection = isentrope.inspect(model("causal", "sdpa"), [torch.arange(1, 34), torch.arange(33, 0, -1)])
+    inspection = isentrope.inspect(model("causal", "sdpa"), [torch.arange(1, 17), torch.arange(16, 0, -1)])
     return inspection.mean, inspection.n_of_head
 
 

@@ -21,9 +21,11 @@ OPTIONS = {
 
 
 CASES = [(name, torch.float32) for name in OPTIONS] + [("soft-cap and sinks", torch.bfloat16), ("window", torch.float16)]
+# Cases beside them also have a causal window, or the same options in 16 bits.
+LONG = [(name, torch.float32) for name in ("none", "causal", "window", "soft-cap and sinks")]
 
 
-@pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.parametrize(("name", "dtype"), [pytest.param(*x, marks=pytest.mark.long if x in LONG else ()) for x in CASES])
 def test_keys_receive_what_they_do_on_the_cpu(name, dtype):
     q, k = torch.randn(2, 4, 33, 16, dtype=dtype), torch.randn(2, 2, 49, 16, dtype=dtype)
     weights = torch.randn(2, 4, 33).relu()  # some are 0
