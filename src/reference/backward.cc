@@ -57,7 +57,7 @@ void add_doubts(const Input& in, const Row& row, double d_max, Gradients& r) {
   };
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
     if (j == largest || !is_near(row, row.keys[j], row.keys[largest])) continue;
-    const bool equal = row.keys[j].logit == row.keys[largest].logit;
+    const bool equal = is_tie(in, row, row.keys[j], row.keys[largest]);
     add(j, equal ? r.tied : r.nearly_tied);
     (equal ? tied : nearly_tied) = true;
   }

@@ -60,6 +60,16 @@ bool is_near(const Row& row, const Key& a, const Key& b) {
   return a.logit == b.logit || std::abs(a.logit - b.logit) < error(a) + error(b);
 }
 
+bool is_tie(const Input& in, const Row& row, const Key& a, const Key& b) {
+  if (a.logit != b.logit) return false;
+  if (row.before_cap == 0 || a.score_magnitude + b.score_magnitude == 0) return true;
+  for (std::int64_t c = 0; c < in.q.extents[3]; ++c) {
+    if (in.k(row.batch, row.kv_head, a.index, c) != in.k(row.batch, row.kv_head, b.index, c))
+      return false;
+  }
+  return true;
+}
+
 // Returns the gradient of the statistics with respect to the logit. With x = ln p_j, u = x + H:
 //
 //   d_lse - d_H u + 2 d_C (p_j - C) + d_V (u^2 + 2u - V) + d_R (|i - j| - R)

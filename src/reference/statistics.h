@@ -28,6 +28,10 @@ struct Sum {
 // Returns whether rounding in f32 may decide which of two keys is the larger.
 [[nodiscard]] bool is_near(const Row& row, const Key& a, const Key& b);
 
+// Returns whether two keys are equally large in any arithmetic that is the same for both: their
+// logits are equal, and their numbers too or without effect.
+[[nodiscard]] bool is_tie(const Input& in, const Row& row, const Key& a, const Key& b);
+
 // Returns the contribution of a row's upstream gradients d to dz_j / p_j of one key.
 [[nodiscard]] Sum statistics_slope(const Key& key, bool is_largest, const RowStats& stats,
                                    const StatisticFields<double>& d);

@@ -42,12 +42,12 @@ Sum logit_tangent(const Input& tangent, const Row& row, const Key& key, const Su
 
 // Returns the largest change of max_probability's tangent among keys nearly as large as the
 // largest.
-double doubt_of(const Row& row, const RowTangent& of_row) {
+double doubt_of(const Input& in, const Row& row, const RowTangent& of_row) {
   double doubt = 0;
   if (row.keys.empty()) return doubt;
   const std::size_t largest = largest_key(row.keys);
   for (std::size_t j = 0; j < row.keys.size(); ++j) {
-    if (row.keys[j].logit == row.keys[largest].logit ||
+    if (is_tie(in, row, row.keys[j], row.keys[largest]) ||
         !is_near(row, row.keys[j], row.keys[largest]))
       continue;
     const double change = of_row.centred[j].value - of_row.centred[largest].value;
@@ -113,7 +113,7 @@ Tangents attention_tangent(const Input& in, const AttentionOptions& options, con
           magnitudes.push_back(sum.magnitude);
         },
         of_row.statistics, result.statistics, result.magnitude.statistics);
-    result.nearly_tied.push_back(doubt_of(row, of_row));
+    result.nearly_tied.push_back(doubt_of(in, row, of_row));
   });
   return result;
 }
