@@ -53,8 +53,8 @@ TEST(Judge, AProblemMayAskForOneStatistic) {
     EXPECT_EQ(Judge(parse_problem(line)).judge().outcome, Outcome::passed) << line;
 }
 
-// Weights that no float holds, denormal tangents of half outputs, a row whose logits are all -inf,
-// a logit that is 0 only without rounding beside one that always is.
+// Weights that no float holds, denormal tangents of half outputs, a row whose logits are all -inf.
+// The last has a logit that is 0 only without rounding, beside one that always is.
 TEST(Judge, GradientsAreWithinBudgetAtTheEdges) {
   for (const char* line :
        {"shape=4x8x1x5x1 bwd=1 scale=30000 seed=3699",
