@@ -59,22 +59,22 @@ class ArrayOverlaps : public Checks {
 
   // Same, after checking the shape.
   template <typename Array, std::size_t Rank>
-  void read(const char* name, const Array& array, const Shape<Rank>& wanted) {
+  void read(std::string_view name, const Array& array, const Shape<Rank>& wanted) {
     shape(name, array, wanted);
     read(name, array);
   }
   template <typename Array, std::size_t Rank>
-  void read_if_given(const char* name, const Array& array, const Shape<Rank>& wanted) {
+  void read_if_given(std::string_view name, const Array& array, const Shape<Rank>& wanted) {
     if (array) read(name, array, wanted);
   }
   template <typename Array, std::size_t Rank>
-  void write(const char* name, const Array& array, const Shape<Rank>& wanted) {
+  void write(std::string_view name, const Array& array, const Shape<Rank>& wanted) {
     shape(name, array, wanted);
     own_places(name, array);
     write(name, array);
   }
   template <typename Array, std::size_t Rank>
-  void write_if_given(const char* name, const Array& array, const Shape<Rank>& wanted) {
+  void write_if_given(std::string_view name, const Array& array, const Shape<Rank>& wanted) {
     if (array) write(name, array, wanted);
   }
 

@@ -114,8 +114,7 @@ void check_results(ArrayOverlaps& check, const AttentionInput& in, const ConstTe
   check.not_codes("output", output.type);
   for_each_statistic(
       [&, rows = Shape<3>{batch, heads, queries}](const Statistic& statistic, const auto& view) {
-        if (needs_result(derivatives, statistic.name))
-          check.shape(statistic.name.data(), view, rows);
+        if (needs_result(derivatives, statistic.name)) check.shape(statistic.name, view, rows);
         check.read(statistic.name, view);
       },
       statistics);
@@ -131,7 +130,7 @@ void check_upstream(ArrayOverlaps& check, const AttentionInput& in, const ConstT
         const std::string name = "d_" + std::string(statistic.name);
         if (view && !statistic.differentiable())
           check.fail(name, "be absent: the statistic has no gradient", "one");
-        check.read_if_given(name.c_str(), view, rows);
+        check.read_if_given(name, view, rows);
       },
       d_statistics);
 }
@@ -183,7 +182,7 @@ void validate_output(const AttentionInput& in, const AttentionOptions& options,
   check.type_or_f32("output", out.output, in.q.type);
   for_each_statistic(
       [&, rows = Shape<3>{batch, heads, queries}](const Statistic& statistic, const auto& view) {
-        check.write_if_given(statistic.name.data(), view, rows);
+        check.write_if_given(statistic.name, view, rows);
       },
       out.statistics);
   check.write_if_given("received", out.received, Shape<3>{in.sequences(), heads, in.keys()});

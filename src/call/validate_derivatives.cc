@@ -46,7 +46,7 @@ void validate_tangent(const AttentionInput& in, const AttentionOptions& options,
         const std::string name = tangent_of(statistic.name);
         if (view && !statistic.differentiable())
           check.fail(name, "be absent: the statistic has no derivative", "one");
-        check.write_if_given(name.c_str(), view, rows);
+        check.write_if_given(name, view, rows);
       },
       result.statistics);
   validate_tables("attention_tangent", in, options);
