@@ -55,7 +55,7 @@ struct GradientFields {
 struct Gradients : GradientFields {
   GradientFields magnitude;  // the same sums over magnitudes
   // Contribution of the term of max_probability's gradient that only the largest key has, if
-  // rounding decides which key that is: among keys with nearly equal logits, and with equal ones.
+  // rounding decides which key that is: among keys with nearly equal logits, and among equal keys.
   GradientFields nearly_tied, tied;
   // The part of `magnitude` from weights that are too small for a float, but for dv and d_sinks.
   GradientFields underflowing;
