@@ -70,7 +70,8 @@ class Config {
   // The object under a key; empty when it is absent.
   Config part(const std::string& key) const {
     static const Json kEmpty = {};
-    return {is_object(key) ? *find(key) : kEmpty, prefix_ + key + ".", *keys_};
+    const Json* const found = find(key);
+    return {found != nullptr && found->is_object() ? *found : kEmpty, prefix_ + key + ".", *keys_};
   }
 
   void note(const std::string& key) const { keys_->push_back(prefix_ + key); }
