@@ -60,7 +60,7 @@ inline constexpr StatisticFields<StatisticTangent> kStatisticTangent = {
               return rows.by_square[r] + 2 * rows.by_u[r] - results.variance * rows.mean[r];
             },
     .distance = [](const TangentRows& rows, std::size_t r, const StatisticFields<double>&)
-                    HWY_ATTR { return rows.by_distance[r]; },
+                    HWY_ATTR { return rows.by_distance[r] - rows.excess[r] * rows.mean[r]; },
     .max_probability =
         [](const TangentRows& rows, std::size_t r,
            const StatisticFields<double>& results) HWY_ATTR {

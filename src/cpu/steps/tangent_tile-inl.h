@@ -26,8 +26,9 @@ namespace isentrope::HWY_NAMESPACE {
 struct TangentRows {
   HWY_ALIGN float lse_log2[kStateRows], entropy[kStateRows], distance[kStateRows];
   // sum p z', and the same with a factor u, u^2, p and |i - j| - distance.
+  // excess is sum p times the last, which is not 0 because the distance has been rounded.
   HWY_ALIGN double mean[kStateRows], by_u[kStateRows], by_square[kStateRows], by_weight[kStateRows],
-      by_distance[kStateRows];
+      by_distance[kStateRows], excess[kStateRows];
   // The first largest logit and its tangent.
   HWY_ALIGN float largest[kStateRows], of_largest[kStateRows];
   std::int64_t support[kStateRows];
@@ -35,7 +36,7 @@ struct TangentRows {
   void clear() {
     for (float* results : {lse_log2, entropy, distance, of_largest})
       std::fill_n(results, kStateRows, 0.0f);
-    for (double* sums : {mean, by_u, by_square, by_weight, by_distance})
+    for (double* sums : {mean, by_u, by_square, by_weight, by_distance, excess})
       std::fill_n(sums, kStateRows, 0.0);
     std::fill_n(largest, kStateRows, -std::numeric_limits<float>::infinity());
     std::fill_n(support, kStateRows, std::int64_t{0});
@@ -55,7 +56,7 @@ void tangent_tile(std::size_t rows, std::size_t keys, const float* own_keys, Tan
     const auto lse = hn::Load(d, state.lse_log2 + r);
     auto mean = hn::Zero(d);
     [[maybe_unused]] auto by_u = hn::Zero(d), by_square = by_u, by_weight = by_u,
-                          by_distance = by_u;
+                          by_distance = by_u, excess = by_u;
     [[maybe_unused]] auto largest = hn::Load(d, state.largest + r),
                           of_largest = hn::Load(d, state.of_largest + r);
     for (std::size_t j = 0; j < keys; ++j) {
@@ -82,8 +83,9 @@ void tangent_tile(std::size_t rows, std::size_t keys, const float* own_keys, Tan
       }
       if constexpr (kDistance) {
         const auto away = hn::Sub(hn::Load(d, own_keys + r), hn::Set(d, static_cast<float>(j)));
-        const auto excess = hn::Sub(hn::Abs(away), hn::Load(d, state.distance + r));
-        by_distance = hn::MulAdd(excess, change, by_distance);
+        const auto more = hn::Sub(hn::Abs(away), hn::Load(d, state.distance + r));
+        by_distance = hn::MulAdd(more, change, by_distance);
+        excess = hn::MulAdd(more, p, excess);
       }
       hn::Store(p, d, logit);
       hn::Store(change, d, tangent);
@@ -99,7 +101,10 @@ void tangent_tile(std::size_t rows, std::size_t keys, const float* own_keys, Tan
       add(by_square, state.by_square);
       add(by_weight, state.by_weight);
     }
-    if constexpr (kDistance) add(by_distance, state.by_distance);
+    if constexpr (kDistance) {
+      add(by_distance, state.by_distance);
+      add(excess, state.excess);
+    }
     if constexpr (kLargest) {
       hn::Store(largest, d, state.largest + r);
       hn::Store(of_largest, d, state.of_largest + r);

@@ -54,7 +54,8 @@ TEST(Judge, AProblemMayAskForOneStatistic) {
 }
 
 // Weights that no float holds, denormal tangents of half outputs, a row whose logits are all -inf.
-// The last has a logit that is 0 only without rounding, beside one that always is.
+// Then a logit that is 0 only without rounding, beside one that always is, and short distances in a
+// block of 193 keys, which are rounded as long ones are.
 TEST(Judge, GradientsAreWithinBudgetAtTheEdges) {
   for (const char* line :
        {"shape=4x8x1x5x1 bwd=1 scale=30000 seed=3699",
@@ -64,7 +65,9 @@ TEST(Judge, GradientsAreWithinBudgetAtTheEdges) {
         "scale=10 seed=3993",
         "dt=bf16 shape=1x6:3x3x3x12 mask=dilation=3,chunk=3 rule=query_pre_attn_scalar(scalar=2) "
         "sink=1 special=1 bwd=1 second=1 scale=1e-06 seed=11375",
-        "dt=f16 shape=1x16:1x9x2x2:1 special=1 bwd=1 scale=10 seed=25455"})
+        "dt=f16 shape=1x16:1x9x2x2:1 special=1 bwd=1 scale=10 seed=25455",
+        "shape=1x24:3x7x193x4 mask=causal:top_left,window=9:182,chunk=6,documents=4 sink=1 bwd=1 "
+        "second=1 seed=21388"})
     EXPECT_LE(Judge(parse_problem(line)).judge().worst().worst, 1) << line;
 }
 
