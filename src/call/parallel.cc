@@ -131,7 +131,7 @@ void run_on_pool(std::int64_t tasks, const std::function<void(std::int64_t)>& bo
   // A single task needs no other thread. A nested call would deadlock if it waited for the pool.
   if (tasks <= 1 || inside_pool) return run_serially(tasks, body);
   ProcessPool::get().run(tasks, [&body](std::int64_t task) {
-    struct Inside {
+    const struct Inside {
       Inside() { inside_pool = true; }
       ~Inside() { inside_pool = false; }
     } inside;

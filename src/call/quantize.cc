@@ -59,12 +59,13 @@ void quantize_group(const T* from, std::int64_t stride, std::int64_t columns, st
 void quantize(const ConstTensor& rows, const View<std::int8_t, 4>& codes,
               const View<float, 4>& scales) {
   validate(rows, codes, scales);
-  const auto [outer, heads, count, columns] = rows.extents;
-  const std::int64_t groups = scales.extents[3], group = columns / groups;
+  const std::int64_t heads = rows.extents[1], count = rows.extents[2];
+  const std::int64_t groups = scales.extents[3], group = rows.extents[3] / groups;
+  const std::int64_t all = rows.extents[0] * heads * count * groups;
   const auto quantize_rows = [&](const auto* data) {
     using T = std::remove_cvref_t<decltype(*data)>;
     const View<const T, 4> from{data, rows.extents, rows.strides};
-    for (std::int64_t i = 0; i < outer * heads * count * groups; ++i) {
+    for (std::int64_t i = 0; i < all; ++i) {
       const std::int64_t g = i % groups, row = i / groups % count;
       const std::int64_t head = i / groups / count % heads, batch = i / groups / count / heads;
       quantize_group(&from(batch, head, row, g * group), rows.strides[3], group,
