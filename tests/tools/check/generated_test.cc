@@ -54,8 +54,8 @@ TEST(Judge, AProblemMayAskForOneStatistic) {
 }
 
 // Weights that no float holds, denormal tangents of half outputs, a row whose logits are all -inf.
-// Then a logit that is 0 only without rounding, beside one that always is. Short distances in a block
-// of 193 keys are rounded as long ones are.
+// Then a logit that is 0 only without rounding, beside one that always is. Short distances in a
+// block of 193 keys are rounded as long ones are.
 TEST(Judge, GradientsAreWithinBudgetAtTheEdges) {
   for (const char* line :
        {"shape=4x8x1x5x1 bwd=1 scale=30000 seed=3699",
