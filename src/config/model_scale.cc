@@ -49,7 +49,7 @@ std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope,
       softmax_mscale(config, family, model.model_type) && all_dim.value_or(0) != 0;
   if (const auto attention = rope.number("attention_factor")) {
     const ScaleRule rotary = ScaleRule::scaled({*attention * *attention});
-    return on_softmax ? rotary * ScaleRule::yarn_mscale(factor, *all_dim) : rotary;
+    return on_softmax ? rotary * ScaleRule::yarn_mscale(factor, all_dim) : rotary;
   }
   const auto original = rope.has("original_max_position_embeddings")
                             ? rope.number("original_max_position_embeddings")
@@ -66,9 +66,9 @@ std::optional<ScaleRule> rope_rule(const Config& config, const Config& rope,
     if (ratio != 1)
       model.notes.emplace_back(
           "the rotary dimensions have another factor: mscale / mscale_all_dim, squared");
-    return ScaleRule::yarn_mscale(factor, *all_dim);
+    return ScaleRule::yarn_mscale(factor, all_dim);
   }
-  if (on_softmax) return ScaleRule::yarn_mscale(factor) * ScaleRule::yarn_mscale(factor, *all_dim);
+  if (on_softmax) return ScaleRule::yarn_mscale(factor) * ScaleRule::yarn_mscale(factor, all_dim);
   // transformers ignores an mscale without mscale_all_dim; other families' code may not.
   const bool counts = !family && mscale.value_or(0) != 0;
   return ScaleRule::yarn_mscale(factor, counts ? mscale : std::nullopt);
@@ -98,7 +98,7 @@ std::optional<ScaleRule> length_rule(const Config& config, const Config& rope,
   }
   for (const char* key : {"attn_temperature_len", "xai_temperature_len"}) {
     if (const auto length = config.number(key); length && *length > 0)
-      return ScaleRule::xai_temperature(*length);
+      return ScaleRule::xai_temperature(length);
   }
   if (const auto floor = config.number("log_scaling_n_floor")) {
     model.layers = "global";
@@ -107,21 +107,20 @@ std::optional<ScaleRule> length_rule(const Config& config, const Config& rope,
   }
   const Config chunks = config.part("dual_chunk_attention_config");
   if (const auto original = chunks.number("original_max_position_embeddings"))
-    return ScaleRule::dual_chunk(*original);
+    return ScaleRule::dual_chunk(original);
   return {};
 }
 
 // Returns the rule that the keys of an unknown family suggest.
 std::optional<ScaleRule> suggested_rule(const Config& config) {
   if (const auto scalar = config.number("query_pre_attn_scalar"))
-    return ScaleRule::query_pre_attn_scalar(*scalar);
+    return ScaleRule::query_pre_attn_scalar(scalar);
   if (const auto multiplier = config.number("attention_multiplier"))
     return ScaleRule::constant(*multiplier);
   return {};
 }
 
 std::int64_t dim_of(const Config& config) {
-  std::vector<std::string> unused;
   const auto whole_number = [&](const std::string& key) {
     if (config.is_list(key)) return std::int64_t{0};  // a number for each stage
     const double value = config.number(key).value_or(0);

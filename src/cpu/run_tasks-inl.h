@@ -27,6 +27,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace isentrope {
+// NOLINTNEXTLINE(misc-definitions-in-headers): each file that includes this has its own tasks
 ISENTROPE_TASKS(ISENTROPE_DISPATCH)
 }  // namespace isentrope
 #endif  // HWY_ONCE
