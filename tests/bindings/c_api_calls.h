@@ -26,12 +26,25 @@ static inline void expect_error(isentrope_status status, const char* message, in
 #define EXPECT_ERROR(status, message) expect_error(status, message, __LINE__)
 
 static float q[ROWS * DIM], k[HEADS * KEYS * DIM], v[HEADS * KEYS * DIM];
-static float output[ROWS * DIM], lse[ROWS], entropy[ROWS], collision[ROWS], variance[ROWS];
-static float distance[ROWS], max_probability[ROWS], max_logit[ROWS], lambda[ROWS];
+static float output[ROWS * DIM], statistics[8 * ROWS];
 static int64_t support[ROWS];
 
 /* Given to every call. */
 static isentrope_statistics asked, upstream;
+typedef struct {
+  isentrope_array* array;
+  const char* name;
+} named_array;
+static const named_array kStatistics[8] = {
+    {&asked.lse, "lse"},
+    {&asked.entropy, "entropy"},
+    {&asked.collision, "collision"},
+    {&asked.variance, "variance"},
+    {&asked.distance, "distance"},
+    {&asked.max_probability, "max_probability"},
+    {&asked.max_logit, "max_logit"},
+    {&asked.lambda, "lambda"},
+};
 
 static const int64_t kQueryShape[4] = {1, HEADS, QUERIES, DIM},
                      kKeyShape[4] = {1, HEADS, KEYS, DIM};
@@ -40,7 +53,18 @@ static inline isentrope_array floats(float* data, int rank, const int64_t* shape
   return isentrope_array_contiguous(data, ISENTROPE_F32, rank, shape);
 }
 
-/* Everything asked for, and every output marked so that a write would show. */
+/* Marks numbers so that a write shows, and returns whether all are as they were marked. */
+static inline void mark(float* numbers, size_t count) {
+  while (count-- > 0) numbers[count] = -77;
+}
+static inline int marked(const float* numbers, size_t count) {
+  while (count > 0 && numbers[count - 1] == -77) --count;
+  return count == 0;
+}
+#define MARK(numbers) mark(numbers, sizeof numbers / sizeof *numbers)
+#define MARKED(numbers) marked(numbers, sizeof numbers / sizeof *numbers)
+
+/* Everything asked for, and every output marked. */
 static inline isentrope_forward_call forward_call(void) {
   isentrope_forward_call call;
   size_t i;
@@ -48,12 +72,9 @@ static inline isentrope_forward_call forward_call(void) {
   for (i = 0; i < sizeof q / sizeof *q; ++i) q[i] = (float)sin((double)i);
   for (i = 0; i < sizeof k / sizeof *k; ++i) k[i] = (float)cos((double)i);
   for (i = 0; i < sizeof v / sizeof *v; ++i) v[i] = (float)i;
-  for (i = 0; i < sizeof output / sizeof *output; ++i) output[i] = -77;
-  for (i = 0; i < ROWS; ++i) {
-    lse[i] = entropy[i] = collision[i] = variance[i] = distance[i] = max_probability[i] =
-        max_logit[i] = lambda[i] = -77;
-    support[i] = -77;
-  }
+  MARK(output);
+  MARK(statistics);
+  for (i = 0; i < ROWS; ++i) support[i] = -77;
   call.struct_size = sizeof call;
   call.q = floats(q, 4, kQueryShape);
   call.k = floats(k, 4, kKeyShape);
@@ -61,14 +82,7 @@ static inline isentrope_forward_call forward_call(void) {
   call.output = floats(output, 4, kQueryShape);
   memset(&asked, 0, sizeof asked);
   asked.struct_size = sizeof asked;
-  asked.lse = floats(lse, 3, kQueryShape);
-  asked.entropy = floats(entropy, 3, kQueryShape);
-  asked.collision = floats(collision, 3, kQueryShape);
-  asked.max_probability = floats(max_probability, 3, kQueryShape);
-  asked.max_logit = floats(max_logit, 3, kQueryShape);
-  asked.variance = floats(variance, 3, kQueryShape);
-  asked.distance = floats(distance, 3, kQueryShape);
-  asked.lambda = floats(lambda, 3, kQueryShape);
+  for (i = 0; i < 8; ++i) *kStatistics[i].array = floats(statistics + i * ROWS, 3, kQueryShape);
   asked.support = isentrope_array_contiguous(support, ISENTROPE_I64, 3, kQueryShape);
   call.statistics = &asked;
   return call;
@@ -76,14 +90,10 @@ static inline isentrope_forward_call forward_call(void) {
 
 static inline int outputs_untouched(void) {
   size_t i;
-  int touched = 0;
-  for (i = 0; i < sizeof output / sizeof *output; ++i) touched |= output[i] != -77;
   for (i = 0; i < ROWS; ++i) {
-    touched |= lse[i] != -77 || entropy[i] != -77 || collision[i] != -77 || variance[i] != -77 ||
-               distance[i] != -77 || max_probability[i] != -77;
-    touched |= max_logit[i] != -77 || lambda[i] != -77 || support[i] != -77;
+    if (support[i] != -77) return 0;
   }
-  return !touched;
+  return MARKED(output) && MARKED(statistics);
 }
 
 static float dq[ROWS * DIM], dk[HEADS * KEYS * DIM], dv[HEADS * KEYS * DIM], ones[ROWS * DIM];
@@ -95,8 +105,9 @@ static inline isentrope_backward_call backward_call(const isentrope_forward_call
   size_t i;
   memset(&call, 0, sizeof call);
   for (i = 0; i < sizeof ones / sizeof *ones; ++i) ones[i] = 1;
-  for (i = 0; i < sizeof dq / sizeof *dq; ++i) dq[i] = -77;
-  for (i = 0; i < sizeof dk / sizeof *dk; ++i) dk[i] = dv[i] = -77;
+  MARK(dq);
+  MARK(dk);
+  MARK(dv);
   call.struct_size = sizeof call;
   call.q = forward->q;
   call.k = forward->k;

@@ -43,17 +43,12 @@ static void test_bad_forward_arguments(void) {
     unsigned char tail[8];
   } newer;
   char message[128];
+  int i;
   expect_array_errors(options, &call, &call.q, "q", "F32, BF16 or F16", ISENTROPE_I64);
   expect_array_errors(options, &call, &call.k, "k", "F32, BF16 or F16", ISENTROPE_U8);
   expect_array_errors(options, &call, &call.v, "v", "F32, BF16 or F16", ISENTROPE_I32);
   expect_array_errors(options, &call, &call.output, "output", "F32, BF16 or F16", ISENTROPE_I64);
-  expect_array_errors(options, &call, &asked.lse, "lse", "F32", ISENTROPE_F16);
-  expect_array_errors(options, &call, &asked.entropy, "entropy", "F32", ISENTROPE_F16);
-  expect_array_errors(options, &call, &asked.collision, "collision", "F32", ISENTROPE_BF16);
-  expect_array_errors(options, &call, &asked.max_logit, "max_logit", "F32", ISENTROPE_F16);
-  expect_array_errors(options, &call, &asked.variance, "variance", "F32", ISENTROPE_F16);
-  expect_array_errors(options, &call, &asked.distance, "distance", "F32", ISENTROPE_F16);
-  expect_array_errors(options, &call, &asked.lambda, "lambda", "F32", ISENTROPE_F16);
+  for (i = 0; i < 8; ++i) expect_array_errors(options, &call, kStatistics[i].array, kStatistics[i].name, "F32", ISENTROPE_F16);
   expect_array_errors(options, &call, &asked.support, "support", "I64", ISENTROPE_I32);
   for (call.q.dtype = -1; call.q.dtype <= 8; call.q.dtype += 9)
     EXPECT_ERROR(isentrope_forward(options, &call), "[isentrope_forward] q must be F32, BF16 or F16; got no type of Isentrope");
@@ -116,8 +111,7 @@ static void test_bad_backward_arguments(void) {
   memset(&upstream, 0, sizeof upstream);
   EXPECT_ERROR(isentrope_backward(NULL, &call), "[isentrope_backward] options must not be NULL; got NULL");
   EXPECT_ERROR(isentrope_backward(options, NULL), "[isentrope_backward] call must not be NULL; got NULL");
-  for (i = 0; i < sizeof dq / sizeof *dq; ++i) EXPECT(dq[i] == -77);
-  for (i = 0; i < sizeof dk / sizeof *dk; ++i) EXPECT(dk[i] == -77 && dv[i] == -77);
+  EXPECT(MARKED(dq) && MARKED(dk) && MARKED(dv));
   isentrope_options_destroy(options);
 }
 
@@ -160,6 +154,9 @@ static void test_bad_options(void) {
   EXPECT(isentrope_options_set_soft_cap(options, -1) == ISENTROPE_OK);
   EXPECT_ERROR(isentrope_forward(options, &call), "[attention] soft_cap must be finite and not negative; got -1.000000");
   EXPECT(isentrope_options_set_soft_cap(options, 0) == ISENTROPE_OK);
+  EXPECT(isentrope_options_set_dropout(options, -1, 1) == ISENTROPE_OK);
+  EXPECT_ERROR(isentrope_forward(options, &call), "[attention] dropout_p must be at least 0 and below 1; got -1.000000");
+  EXPECT(isentrope_options_set_dropout(options, 0, 1) == ISENTROPE_OK);
   EXPECT(isentrope_options_set_integer(options, "key_offset", -4) == ISENTROPE_OK);
   EXPECT_ERROR(isentrope_forward(options, &call), "[attention] key_offset must not be negative; got -4");
   EXPECT(outputs_untouched());
@@ -197,26 +194,6 @@ static void test_sizes_of_structs(void) {
   call.statistics = &asked;
   call.struct_size = offsetof(isentrope_forward_call, seqused_k);
   EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
-  isentrope_options_destroy(options);
-}
-
-static void test_numbers_that_are_not_finite(void) {
-  static const float kNotFinite[] = {NAN, INFINITY, -INFINITY};
-  isentrope_options* options = isentrope_options_create();
-  isentrope_forward_call call = forward_call();
-  int kind;
-  for (kind = 0; kind < 3; ++kind) {
-    EXPECT(isentrope_options_set_soft_cap(options, kNotFinite[kind]) == ISENTROPE_OK);
-    EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT);
-    EXPECT(strstr(isentrope_last_error(), "[attention] soft_cap must be finite and not negative; got ") != NULL);
-    EXPECT(isentrope_options_set_soft_cap(options, 0) == ISENTROPE_OK);
-    EXPECT(isentrope_options_set_dropout(options, kNotFinite[kind], 1) == ISENTROPE_OK);
-    EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT);
-    EXPECT(strstr(isentrope_last_error(), "[attention] dropout_p must be at least 0 and below 1; got ") != NULL);
-    EXPECT(isentrope_options_set_dropout(options, 0, 1) == ISENTROPE_OK);
-  }
-  EXPECT(isentrope_options_set_rule(options, "constant(scale=nan)") == ISENTROPE_BAD_ARGUMENT);
-  EXPECT(isentrope_options_set_rule(options, "ssmax(s=inf)") == ISENTROPE_BAD_ARGUMENT);
   isentrope_options_destroy(options);
 }
 
@@ -276,7 +253,6 @@ int refusal_failures(void) {
   test_bad_backward_arguments();
   test_bad_options();
   test_sizes_of_structs();
-  test_numbers_that_are_not_finite();
   test_bad_calls();
   return failures;
 }

@@ -117,13 +117,9 @@ static void test_arrays_on_the_host(const isentrope_device* device) {
   isentrope_forward_call forward = forward_call();
   isentrope_backward_call backward = backward_call(&forward);
   isentrope_array key_end = isentrope_array_contiguous(ends, ISENTROPE_I64, 1, kLength);
-  struct {
-    isentrope_array* array;
-    const char* name;
-  } const of_forward[] = {{&forward.q, "q"}, {&forward.k, "k"}, {&forward.v, "v"}, {&forward.output, "output"},
-      {&asked.lse, "lse"}, {&asked.entropy, "entropy"}, {&asked.collision, "collision"}, {&asked.variance, "variance"},
-      {&asked.distance, "distance"}, {&asked.max_probability, "max_probability"}, {&asked.max_logit, "max_logit"},
-      {&asked.lambda, "lambda"}, {&asked.support, "support"}},
+  const named_array of_forward[] = {{&forward.q, "q"}, {&forward.k, "k"}, {&forward.v, "v"}, {&forward.output, "output"},
+      kStatistics[0], kStatistics[1], kStatistics[2], kStatistics[3], kStatistics[4], kStatistics[5], kStatistics[6], kStatistics[7],
+      {&asked.support, "support"}},
     of_backward[] = {{&backward.q, "q"}, {&backward.k, "k"}, {&backward.v, "v"}, {&backward.output, "output"},
       {&backward.d_output, "d_output"}, {&only_lse.lse, "lse"}, {&backward.dq, "dq"}, {&backward.dk, "dk"}, {&backward.dv, "dv"}};
   size_t i;
