@@ -88,36 +88,60 @@ class Relocated {
   Array written(const Array& array) {
     return relocated(array, true, place_of_arrays);
   }
-  AttentionInput read(AttentionInput in) {
+
+  // The arguments of passes.
+  AttentionInput operator()(const AttentionInput& in) {
     const PagedKeys pages{read(in.pages.block_table), in.pages.keys, in.pages.seqused_k,
                           in.pages.cu_seq_q};
     return {read(in.q), read(in.k), read(in.v), pages, in.k_scale, in.v_scale};
   }
-  AttentionOptions read(AttentionOptions options) {
+  AttentionOptions operator()(AttentionOptions options) {
     const Place place = place_of_arrays == Place::far ? Place::far_columns : place_of_arrays;
     for_each_host_argument(options, [&](const char*, auto& argument) {
       if constexpr (requires { argument.strides; }) argument = read(argument, place);
     });
     return options;
   }
-  AttentionTangents read(AttentionTangents tangents) {
-    return {read(tangents.q),    read(tangents.k),      read(tangents.v),
-            read(tangents.bias), read(tangents.lambda), read(tangents.sinks)};
+  AttentionOutput operator()(const AttentionOutput& to) {
+    return {written(to.output), (*this)(to.statistics), written(to.received)};
   }
-  ConstRowStatistics read(ConstRowStatistics views) {
-    for_each_statistic([&](const Statistic&, auto& view) { view = read(view); }, views);
-    return views;
+  AttentionGradientInput operator()(const AttentionGradientInput& in) {
+    return {read(in.output), (*this)(in.statistics), read(in.d_output), (*this)(in.d_statistics)};
   }
-  RowStatistics written(RowStatistics views) {
-    for_each_statistic([&](const Statistic&, auto& view) { view = written(view); }, views);
-    return views;
-  }
-  AttentionGradients written(const AttentionGradients& to) {
+  AttentionGradients operator()(const AttentionGradients& to) {
     return {written(to.dq),     written(to.dk),       written(to.dv),
             written(to.d_bias), written(to.d_lambda), written(to.d_sinks)};
   }
+  AttentionTangentInput operator()(const AttentionTangentInput& in) {
+    return {read(in.output), (*this)(in.statistics), (*this)(in.tangents)};
+  }
+  AttentionTangentOutput operator()(const AttentionTangentOutput& to) {
+    return {written(to.output), (*this)(to.statistics)};
+  }
+  AttentionSecondOrderInput operator()(const AttentionSecondOrderInput& in) {
+    return {read(in.output),         (*this)(in.statistics),         (*this)(in.tangents),
+            read(in.output_tangent), (*this)(in.statistic_tangents), read(in.d_output),
+            (*this)(in.d_statistics)};
+  }
+  KeyStatisticsRows operator()(const KeyStatisticsRows& rows) {
+    return {read(rows.lse), read(rows.weights)};
+  }
+  View<float, 3> operator()(const View<float, 3>& to) { return written(to); }
 
  private:
+  AttentionTangents operator()(const AttentionTangents& tangents) {
+    return {read(tangents.q),    read(tangents.k),      read(tangents.v),
+            read(tangents.bias), read(tangents.lambda), read(tangents.sinks)};
+  }
+  ConstRowStatistics operator()(ConstRowStatistics views) {
+    for_each_statistic([&](const Statistic&, auto& view) { view = read(view); }, views);
+    return views;
+  }
+  RowStatistics operator()(RowStatistics views) {
+    for_each_statistic([&](const Statistic&, auto& view) { view = written(view); }, views);
+    return views;
+  }
+
   struct Copy {
     std::byte *original = nullptr, *first = nullptr;
     Shape<4> extents{1, 1, 1, 1}, original_strides{}, strides{};
@@ -186,48 +210,17 @@ class Relocated {
 // The passes that relocated_passes() calls: those of the library, or of another door.
 inline Passes passes_of_arrays;
 
-// The passes on relocated arrays.
+// One of these passes, on relocated arrays.
+template <auto pass>
+inline constexpr auto kRelocated = [](const auto&... arguments) {
+  Relocated relocated;
+  (passes_of_arrays.*pass)(relocated(arguments)...);
+};
+
 inline Passes relocated_passes() {
-  return {[](const AttentionInput& in, const AttentionOptions& with, const AttentionOutput& out) {
-            Relocated to;
-            passes_of_arrays.forward(
-                to.read(in), to.read(with),
-                {to.written(out.output), to.written(out.statistics), to.written(out.received)});
-          },
-          [](const AttentionInput& in, const AttentionOptions& with,
-             const AttentionGradientInput& given, const AttentionGradients& result) {
-            Relocated to;
-            passes_of_arrays.backward(to.read(in), to.read(with),
-                                      {to.read(given.output), to.read(given.statistics),
-                                       to.read(given.d_output), to.read(given.d_statistics)},
-                                      to.written(result));
-          },
-          [](const AttentionInput& in, const AttentionOptions& with,
-             const AttentionTangentInput& given, const AttentionTangentOutput& result) {
-            Relocated to;
-            passes_of_arrays.tangent(
-                to.read(in), to.read(with),
-                {to.read(given.output), to.read(given.statistics), to.read(given.tangents)},
-                {to.written(result.output), to.written(result.statistics)});
-          },
-          [](const AttentionInput& in, const AttentionOptions& with,
-             const AttentionSecondOrderInput& given, const AttentionGradients& result) {
-            Relocated to;
-            passes_of_arrays.second_order(
-                to.read(in), to.read(with),
-                {to.read(given.output), to.read(given.statistics), to.read(given.tangents),
-                 to.read(given.output_tangent), to.read(given.statistic_tangents),
-                 to.read(given.d_output), to.read(given.d_statistics)},
-                to.written(result));
-          },
-          [](const AttentionInput& in, const AttentionOptions& with, const KeyStatisticsRows& rows,
-             const View<float, 3>& result) {
-            Relocated to;
-            passes_of_arrays.received(to.read(in), to.read(with),
-                                      {to.read(rows.lse), to.read(rows.weights)},
-                                      to.written(result));
-          },
-          passes_of_arrays.weights_at};
+  return {kRelocated<&Passes::forward>,  kRelocated<&Passes::backward>,
+          kRelocated<&Passes::tangent>,  kRelocated<&Passes::second_order>,
+          kRelocated<&Passes::received>, passes_of_arrays.weights_at};
 }
 
 }  // namespace isentrope::check
