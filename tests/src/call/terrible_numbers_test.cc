@@ -18,16 +18,28 @@
 namespace isentrope {
 namespace {
 
+// A call, and the argument that an Error of it names.
+template <typename Number>
 struct OfNumbers {
   const char* names;
-  std::function<void(double)> call;
+  std::function<void(Number)> call;
 };
+
+template <typename Number, typename Values>
+void expect_answers(const std::vector<OfNumbers<Number>>& table, const Values& values) {
+  for (std::size_t row = 0; row < table.size(); ++row) {
+    for (const Number value : values) {
+      SCOPED_TRACE("row " + std::to_string(row) + ": " + std::to_string(value));
+      expect_an_answer(table[row].names, [&] { table[row].call(value); });
+    }
+  }
+}
 
 TEST(TerribleValues, OfTheory) {
   namespace t = theory;
   const std::vector<double> two = {64, 512};
   const auto lengths = [](double n) { return std::vector<double>{n, 512}; };
-  const std::vector<OfNumbers> table = {
+  const std::vector<OfNumbers<double>> table = {
       {"n", [](double x) { (void)t::jl_dimension(x); }},
       {"factor", [](double x) { (void)t::jl_dimension(64, x); }},
       {"dim|dimensions|dimension", [](double x) { (void)t::jl_capacity(x); }},
@@ -74,18 +86,8 @@ TEST(TerribleValues, OfTheory) {
          (void)t::check_score_variance(std::vector<double>(9, x), std::vector<double>(9, 1), 3);
        }},
   };
-  for (std::size_t row = 0; row < table.size(); ++row) {
-    for (const double value : kTerribleNumbers) {
-      SCOPED_TRACE("row " + std::to_string(row) + ": " + std::to_string(value));
-      expect_an_answer(table[row].names, [&] { table[row].call(value); });
-    }
-  }
+  expect_answers(table, kTerribleNumbers);
 }
-
-struct OfIntegers {
-  const char* names;
-  std::function<void(std::int64_t)> call;
-};
 
 TEST(TerribleValues, OfIntegersOfTheoryAndRules) {
   namespace t = theory;
@@ -94,7 +96,7 @@ TEST(TerribleValues, OfIntegersOfTheoryAndRules) {
   const auto lambda = [&](RowLength length, std::int64_t dim, std::int64_t head) {
     (void)rule.lambda(length, dim, head);
   };
-  const std::vector<OfIntegers> table = {
+  const std::vector<OfNumbers<std::int64_t>> table = {
       {"dim", [](std::int64_t x) { (void)t::sphere_entropy(64, x, 0.1); }},
       {"dim", [](std::int64_t x) { (void)t::lambda_of_entropy(1, 64, x); }},
       {"dim", [](std::int64_t x) { (void)t::kappa_of_lambda(0.1, 64, x); }},
@@ -123,12 +125,7 @@ TEST(TerribleValues, OfIntegersOfTheoryAndRules) {
       {"heads|first|count", [&](std::int64_t x) { (void)rule.of_heads(x, 1); }},
       {"heads|first|count", [&](std::int64_t x) { (void)rule.of_heads(0, x); }},
   };
-  for (std::size_t row = 0; row < table.size(); ++row) {
-    for (const std::int64_t value : kTerribleIntegers) {
-      SCOPED_TRACE("row " + std::to_string(row) + ": " + std::to_string(value));
-      expect_an_answer(table[row].names, [&] { table[row].call(value); });
-    }
-  }
+  expect_answers(table, kTerribleIntegers);
 }
 
 TEST(TerribleValues, OfRules) {
