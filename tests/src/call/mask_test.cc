@@ -15,16 +15,12 @@
 #include "src/cpu/plan.h"
 #include "src/cpu/steps/tile_ranges.h"
 #include "src/reference/mask.h"
+#include "tests/support/list_of.h"
 
 namespace isentrope {
 namespace {
 
 using List = std::vector<std::int64_t>;
-
-View<const std::int64_t, 1> view_of(const List& values) {
-  return contiguous_view<const std::int64_t, 1>(values.data(),
-                                                {static_cast<std::int64_t>(values.size())});
-}
 
 constexpr std::int64_t kBatches = 2;
 
@@ -81,11 +77,15 @@ void expect_keys_seen(const MaskedCall& d, KeyRange rows) {
 using Choice = std::function<bool(Mask& mask, std::int64_t queries, std::int64_t keys)>;
 
 template <typename Value>
-Choice set(Value Mask::* part, Value value) {
-  return [=](Mask& mask, std::int64_t, std::int64_t) {
-    mask.*part = value;
-    return true;
-  };
+std::vector<Choice> each_of(Value Mask::* part, const std::vector<Value>& values) {
+  std::vector<Choice> choices;
+  for (const Value value : values) {
+    choices.push_back([=](Mask& mask, std::int64_t, std::int64_t) {
+      mask.*part = value;
+      return true;
+    });
+  }
+  return choices;
 }
 
 Choice nothing() {
@@ -96,7 +96,7 @@ Choice nothing() {
 Choice set_list(View<const std::int64_t, 1> Mask::* part, List values) {
   return [=, kept = std::make_shared<List>(std::move(values))](Mask& mask, std::int64_t,
                                                                std::int64_t) {
-    mask.*part = view_of(*kept);
+    mask.*part = list_of(*kept);
     return true;
   };
 }
@@ -114,8 +114,8 @@ Choice set_documents(const List& query_cuts, const List& key_cuts) {
       }
       list.push_back(all);
     }
-    mask.cu_seqlens_q = view_of((*starts)[0]);
-    mask.cu_seqlens_k = view_of((*starts)[1]);
+    mask.cu_seqlens_q = list_of((*starts)[0]);
+    mask.cu_seqlens_k = list_of((*starts)[1]);
     return true;
   };
 }
@@ -123,17 +123,14 @@ Choice set_documents(const List& query_cuts, const List& key_cuts) {
 // Every part of a mask, and ways to set it.
 const std::vector<std::vector<Choice>>& parts() {
   static const std::vector<std::vector<Choice>> kParts = {
-      {set(&Mask::causal, Causal::none), set(&Mask::causal, Causal::top_left),
-       set(&Mask::causal, Causal::bottom_right)},
-      {set<std::int64_t>(&Mask::window_left, -1), set<std::int64_t>(&Mask::window_left, 0),
-       set<std::int64_t>(&Mask::window_left, 2)},
-      {set<std::int64_t>(&Mask::window_right, -1), set<std::int64_t>(&Mask::window_right, 0),
-       set<std::int64_t>(&Mask::window_right, 1)},
-      {nothing(), set<std::int64_t>(&Mask::dilation, 1), set<std::int64_t>(&Mask::dilation, 2)},
-      {nothing(), set<std::int64_t>(&Mask::chunk_size, 1), set<std::int64_t>(&Mask::chunk_size, 3)},
+      each_of(&Mask::causal, {Causal::none, Causal::top_left, Causal::bottom_right}),
+      each_of(&Mask::window_left, {-1, 0, 2}),
+      each_of(&Mask::window_right, {-1, 0, 1}),
+      each_of(&Mask::dilation, {0, 1, 2}),
+      each_of(&Mask::chunk_size, {0, 1, 3}),
       {nothing(), set_list(&Mask::prefix_keys, {0, 2}), set_list(&Mask::prefix_keys, {3, -1})},
-      {nothing(), set<std::int64_t>(&Mask::query_offset, 2)},
-      {nothing(), set<std::int64_t>(&Mask::key_offset, 1)},
+      each_of(&Mask::query_offset, {0, 2}),
+      each_of(&Mask::key_offset, {0, 1}),
       {nothing(),
        [](Mask& mask, std::int64_t, std::int64_t keys) {
          mask.sequence_keys = mask.key_offset + keys + 2;
@@ -187,7 +184,7 @@ TEST(Mask, OneLookIsEnoughWhereNothingPartsTheRows) {
   const List ends = {3, 4};
   EXPECT_TRUE(rows_are_alike({}));
   EXPECT_TRUE(batches_are_alike({.causal = Causal::top_left, .window_left = 1}));
-  EXPECT_TRUE(rows_are_alike({.query_offset = 3, .sequence_keys = 9, .key_end = view_of(ends)}));
+  EXPECT_TRUE(rows_are_alike({.query_offset = 3, .sequence_keys = 9, .key_end = list_of(ends)}));
 }
 
 // Returns how often each (row, key) of each key head is in a work item.

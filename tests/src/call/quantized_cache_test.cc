@@ -8,9 +8,10 @@
 
 #include "isentrope/error.h"
 #include "isentrope/quantize.h"
-#include "tests/support/message_of.h"
 #include "tests/support/on_target.h"
+#include "tests/support/refusals.h"
 #include "tests/support/same_bits.h"
+#include "tests/support/words.h"
 #include "tools/check/generate.h"
 #include "tools/check/judge.h"
 
@@ -132,6 +133,9 @@ TEST(Quantize, RefusesWhatDoesNotFit) {
   codes = to.code_view;
   codes.data = reinterpret_cast<std::int8_t*>(row.data());
   EXPECT_THROW(quantize(rows, codes, to.scale_view), Error);
+  Tensor negative;
+  negative.extents = {1, 1, -1, 8};
+  expect_words(message_of([&] { quantize(negative, {}, {}); }), {"negative"});
 }
 
 class QuantizedCache : public TargetTest {};
@@ -212,22 +216,16 @@ TEST_P(QuantizedCache, GeneratedProblemsAreWithinBudget) {
 }
 
 TEST(QuantizedCacheCall, IsRefusedByName) {
-  const Data data(parse_problem("shape=1x2x1x9x8 cache=8"));
-  const auto message = [&](void (*change)(AttentionInput&)) {
-    AttentionInput in = data.input();
-    change(in);
-    return message_of([&] { return run(in, data.options()); });
-  };
-  EXPECT_EQ(message([](AttentionInput& in) { in.k_scale = {}; }),
-            "[attention] k_scale must have a number of groups that divides 8 columns; got 0");
-  EXPECT_EQ(message([](AttentionInput& in) { in.v_scale.extents[2] = 8; }),
-            "[attention] v_scale must have shape [1, 2, 9, 1]; got [1, 2, 8, 1]");
-  EXPECT_EQ(message([](AttentionInput& in) { in.q = in.k; }),
-            "[attention] q must be f32, bf16 or f16; got i8");
-  EXPECT_EQ(message([](AttentionInput& in) { in.v = in.q, in.v.extents[2] = 9; }),
-            "[attention] v must be i8, as k is; got f32");
-  EXPECT_EQ(message([](AttentionInput& in) { in.k.type = in.v.type = DType::f32; }),
-            "[attention] k_scale must be absent unless k and v are 8-bit codes; got one");
+  expect_refusals("shape=1x2x1x9x8 cache=8",
+                  {{"k_scale must have a number of groups that divides 8 columns; got 0",
+                    [](auto& in, auto&) { in.k_scale = {}; }},
+                   {"v_scale must have shape [1, 2, 9, 1]; got [1, 2, 8, 1]",
+                    [](auto& in, auto&) { in.v_scale.extents[2] = 8; }},
+                   {"q must be f32, bf16 or f16; got i8", [](auto& in, auto&) { in.q = in.k; }},
+                   {"v must be i8, as k is; got f32",
+                    [](auto& in, auto&) { in.v = in.q, in.v.extents[2] = 9; }},
+                   {"k_scale must be absent unless k and v are 8-bit codes; got one",
+                    [](auto& in, auto&) { in.k.type = in.v.type = DType::f32; }}});
 }
 
 TEST(QuantizedCacheCall, HasNoBackwardPass) {

@@ -8,10 +8,10 @@
 #include <limits>
 #include <numeric>
 
-#include "isentrope/error.h"
 #include "isentrope/write_cache.h"
-#include "tests/support/message_of.h"
+#include "tests/support/list_of.h"
 #include "tests/support/on_target.h"
+#include "tests/support/refusals.h"
 #include "tests/support/same_bits.h"
 #include "tools/check/run.h"
 
@@ -61,18 +61,14 @@ TEST_P(Sequences, ABatchHasItsOwnLengthsToo) {
   const Data data(parse_problem(
       "shape=3x4:2x1x200x16 pages=16 mask=causal:bottom_right,window=50:0 rule=log_length"));
   const std::vector<std::int64_t> used = {200, 17, 0}, starts = {0, 1, 2, 3};
-  const auto list = [](const std::vector<std::int64_t>& values) {
-    return contiguous_view<const std::int64_t, 1>(values.data(),
-                                                  {static_cast<std::int64_t>(values.size())});
-  };
   std::vector<float> batch(3 * 4 * 16, -77), packed(batch.size(), -77);
   AttentionInput in = data.input();
-  in.pages.seqused_k = list(used);
+  in.pages.seqused_k = list_of(used);
   attention_forward(in, data.options(), {contiguous_view<float, 4>(batch.data(), {3, 4, 1, 16})});
   // The same memory as one batch of three queries.
   in.q.extents = {1, 4, 3, 16};
   in.q.strides = {3 * 64, 16, 64, 1};
-  in.pages.cu_seq_q = list(starts);
+  in.pages.cu_seq_q = list_of(starts);
   Tensor output = contiguous_view<float, 4>(packed.data(), {3, 4, 1, 16});
   output.extents = in.q.extents;
   output.strides = in.q.strides;
@@ -83,45 +79,29 @@ TEST_P(Sequences, ABatchHasItsOwnLengthsToo) {
 }
 
 TEST(SequenceErrors, NameTheArgument) {
-  const Data data(parse_problem("shape=1x2x5x9x8 pages=4 sequences=2"));
-  std::vector<float> output(2 * 5 * 8, -77);
-  const auto message = [&](const std::function<void(AttentionInput&, AttentionOptions&)>& change) {
-    AttentionInput in = data.input();
-    AttentionOptions options = data.options();
-    change(in, options);
-    return message_of([&] {
-      attention_forward(in, options, {contiguous_view<float, 4>(output.data(), {1, 2, 5, 8})});
-    });
-  };
   const std::vector<std::int64_t> many = {10, 9}, negative = {9, -1}, back = {0, 6, 5},
                                   two = {0, 5};
-  const auto list = [](const std::vector<std::int64_t>& values) {
-    return contiguous_view<const std::int64_t, 1>(values.data(),
-                                                  {static_cast<std::int64_t>(values.size())});
-  };
-  EXPECT_EQ(message([&](auto& in, auto&) { in.pages.seqused_k = list(many); }),
-            "[attention] seqused_k must be at least 0 and at most 9, the keys that a sequence has "
-            "pages for; got 10");
-  EXPECT_NE(message([&](auto& in, auto&) { in.pages.seqused_k = list(negative); }).find("got -1"),
-            std::string::npos);
-  EXPECT_EQ(message([&](auto& in, auto&) { in.pages.cu_seq_q = list(back); }),
-            "[attention] cu_seq_q must never decrease; got 6 before 5");
-  EXPECT_EQ(message([&](auto& in, auto&) { in.pages.cu_seq_q = list(two); }),
-            "[attention] cu_seq_q must have shape [3]; got [2]");
-  EXPECT_EQ(message([&](auto& in, auto&) {
-              in.pages.block_table = {}, in.pages.keys = 0;
-              in.k.extents[0] = in.v.extents[0] = 1;
-            }),
-            "[attention] block_table must be given with seqused_k and with cu_seq_q; got none");
-  EXPECT_EQ(message([&](auto&, auto& options) { options.dropout_p = 0.5f; }),
-            "[attention] dropout_p must be 0 with seqused_k and with cu_seq_q; got 0.500000");
-  EXPECT_EQ(message([&](auto&, auto& options) {
-              options.mask.cu_seqlens_q = options.mask.cu_seqlens_k = list(two);
-            }),
-            "[attention] cu_seqlens_q must be absent with seqused_k and with cu_seq_q; got one");
-  EXPECT_EQ(message([&](auto&, auto& options) { options.mask.key_end = list(back); }),
-            "[attention] key_end must have shape [2]; got [3]");
-  EXPECT_EQ(output, std::vector<float>(output.size(), -77));
+  const std::string used =
+      "seqused_k must be at least 0 and at most 9, the keys that a sequence has pages for; got ";
+  expect_refusals(
+      "shape=1x2x5x9x8 pages=4 sequences=2",
+      {{used + "10", [&](auto& in, auto&) { in.pages.seqused_k = list_of(many); }},
+       {used + "-1", [&](auto& in, auto&) { in.pages.seqused_k = list_of(negative); }},
+       {"cu_seq_q must never decrease; got 6 before 5",
+        [&](auto& in, auto&) { in.pages.cu_seq_q = list_of(back); }},
+       {"cu_seq_q must have shape [3]; got [2]",
+        [&](auto& in, auto&) { in.pages.cu_seq_q = list_of(two); }},
+       {"block_table must be given with seqused_k and with cu_seq_q; got none",
+        [](auto& in, auto&) {
+          in.pages.block_table = {}, in.pages.keys = 0;
+          in.k.extents[0] = in.v.extents[0] = 1;
+        }},
+       {"dropout_p must be 0 with seqused_k and with cu_seq_q; got 0.500000",
+        [](auto&, auto& o) { o.dropout_p = 0.5f; }},
+       {"cu_seqlens_q must be absent with seqused_k and with cu_seq_q; got one",
+        [&](auto&, auto& o) { o.mask.cu_seqlens_q = o.mask.cu_seqlens_k = list_of(two); }},
+       {"key_end must have shape [2]; got [3]",
+        [&](auto&, auto& o) { o.mask.key_end = list_of(back); }}});
 }
 
 // A page past a sequence's keys may have any number.
@@ -165,8 +145,7 @@ TYPED_TEST(WriteCache, PutsEachTokenInItsSlot) {
   const View<const T, 4> keys{k.data(), {1, 2, 5, 5}, {0, 5, 10, 1}};
   const View<const T, 4> values{v.data(), {1, 2, 5, 7}, {0, 7, 14, 1}};
   const auto write = [&](Cache<T>& cache) {
-    write_cache(keys, values, Tensor(cache.keys), Tensor(cache.values),
-                contiguous_view<const std::int64_t, 1>(slots.data(), {5}));
+    write_cache(keys, values, Tensor(cache.keys), Tensor(cache.values), list_of(slots));
   };
   Cache<T> cache, strided;
   write(cache);
@@ -199,7 +178,7 @@ TEST(WriteCacheErrors, NameTheArgumentAndLeaveTheCacheUntouched) {
     keys.type = type;
     return message_of([&] {
       write_cache(keys, contiguous_view<const float, 4>(v.data(), {1, 2, 2, 7}), Tensor(cache.keys),
-                  Tensor(cache.values), contiguous_view<const std::int64_t, 1>(at.data(), {2}));
+                  Tensor(cache.values), list_of(at));
     });
   };
   EXPECT_EQ(message({0, 12}, 2, DType::f32),
@@ -211,8 +190,7 @@ TEST(WriteCacheErrors, NameTheArgumentAndLeaveTheCacheUntouched) {
   const auto part = contiguous_view<const float, 4>(cache.v.data(), {1, 2, 2, 5});
   EXPECT_EQ(message_of([&] {
               write_cache(part, contiguous_view<const float, 4>(v.data(), {1, 2, 2, 7}),
-                          Tensor(cache.keys), Tensor(cache.values),
-                          contiguous_view<const std::int64_t, 1>(slots.data(), {2}));
+                          Tensor(cache.keys), Tensor(cache.values), list_of(slots));
             }),
             "[write_cache] v_cache must not overlap another array, because it is written; got "
             "memory of k");

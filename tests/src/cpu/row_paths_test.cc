@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/list_of.h"
 #include "tests/support/on_target.h"
 #include "tests/support/same_bits.h"
 #include "tools/check/judge.h"
@@ -288,8 +289,8 @@ TEST_P(RowPaths, BlocksThatNoRowSeesArePassedOver) {
   const Data data(parse_problem("shape=1x2x2x900x16"));
   const std::array<std::int64_t, 4> queries = {0, 1, 1, 2}, keys = {0, 10, 890, 900};
   AttentionOptions options = data.options();
-  options.mask.cu_seqlens_q = contiguous_view<const std::int64_t, 1>(queries.data(), {4});
-  options.mask.cu_seqlens_k = contiguous_view<const std::int64_t, 1>(keys.data(), {4});
+  options.mask.cu_seqlens_q = list_of(queries);
+  options.mask.cu_seqlens_k = list_of(keys);
   const Ratio ratio = forward_error_over_budget(
       data.problem, reference::attention_forward(data.reference_input(), options),
       run_forward(data, options));

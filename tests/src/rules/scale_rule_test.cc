@@ -11,6 +11,7 @@
 
 #include "isentrope/rule_catalogue.h"
 #include "tests/support/message_of.h"
+#include "tests/support/words.h"
 
 namespace isentrope {
 namespace {
@@ -214,7 +215,8 @@ TEST(ScaleRule, PerHeadNumbers) {
   const ScaleRule rule = ScaleRule::ssmax({0.2, 0.4, 0.6}, {0.1});
   EXPECT_EQ(rule.heads(), 3);
   EXPECT_NEAR(rule.lambda(last_row(100), 64, 2) * 8, 0.1 + 0.6 * std::log(100), 1e-14);
-  EXPECT_THROW((void)rule.lambda(last_row(100), 64, 3), Error);
+  for (const std::int64_t head : {-1, 3})
+    EXPECT_THROW((void)rule.lambda(last_row(100), 64, head), Error);
   EXPECT_THROW((void)ScaleRule::ssmax({1, 2}, {1, 2, 3}), Error);
 }
 
@@ -333,12 +335,15 @@ TEST(ScaleRule, OutOfDomainNamesTheArgument) {
             "[scale_rule] tau must be at least 0 and at most 1e+09; got tau = -1");
   EXPECT_EQ(message_of([] { return ScaleRule::constant(-2e9); }),
             "[scale_rule] scale must be at least -1e+09 and at most 1e+09; got scale = -2e+09");
-  EXPECT_NE(message_of([] { return ScaleRule::entropy_invariant(512, 0); }).find("n_min"),
-            std::string::npos);
-  EXPECT_NE(message_of([] { return ScaleRule::grad_max_cosine(1); }).find("dim"),
-            std::string::npos);
-  EXPECT_NE(message_of([] { return ScaleRule::standard().lambda({1, 0, 1}, 0); }).find("dim"),
-            std::string::npos);
+  expect_words(message_of([] { return ScaleRule::entropy_invariant(512, 0); }), {"n_min"});
+  expect_words(message_of([] { return ScaleRule::grad_max_cosine(1); }), {"dim"});
+  expect_words(message_of([] { return ScaleRule::standard().lambda({1, 0, 1}, 0); }), {"dim"});
+  expect_words(message_of([] { return ScaleRule::parse("logn*logn*logn*logn*logn"); }),
+               {"at most 4 rules"});
+  expect_words(message_of([] { return ScaleRule::parse("ssmax(s=[1,2])*scaled([1,2,3])"); }),
+               {"agree on the number of heads"});
+  for (const char* name : {"logn", "hats"})
+    expect_words(message_of([&] { return ScaleRule::make(name, {}); }), {"as many arguments"});
 }
 
 }  // namespace
