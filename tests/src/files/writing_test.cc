@@ -52,12 +52,7 @@ class Recorded {
   }
 
  private:
-  struct Folder : TemporaryFolder {
-    fs::path operator/(const std::string& name) const {
-      return fs::canonical(TemporaryFolder::operator/(".")) / name;
-    }
-  };
-  Folder outer_;
+  TemporaryFolder outer_;
 };
 
 const std::string kNew(100000, 'n');
