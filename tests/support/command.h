@@ -2,16 +2,16 @@
 #pragma once
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <initializer_list>
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "tests/support/temporary_folder.h"
+#include "tests/support/words.h"
 
 namespace isentrope {
 
@@ -59,9 +59,11 @@ inline Outcome run_command(const std::vector<std::string>& arguments) {
   return Command(arguments).wait();
 }
 
-inline void expect_words(const std::string& text, std::initializer_list<std::string> words) {
-  for (const std::string& word : words)
-    EXPECT_NE(text.find(word), std::string::npos) << word << "\nis not in\n" << text;
+// Expects exit status 2, and one line on stderr with the given words.
+inline void expect_one_line(const Outcome& outcome, const std::vector<std::string>& words) {
+  EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.err;
+  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  expect_words(outcome.err, words);
 }
 
 }  // namespace isentrope

@@ -1,20 +1,11 @@
 // Searches in pages.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <string>
-#include <vector>
+
+#include "tests/support/words.h"
 
 namespace isentrope::report {
-
-inline bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-inline void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_TRUE(has(text, part)) << part;
-}
 
 inline int count(const std::string& text, const std::string& part) {
   int result = 0;

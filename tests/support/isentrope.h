@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -31,16 +30,9 @@ inline nlohmann::json json_of(std::vector<std::string> arguments) {
   return nlohmann::json::parse(output_of(std::move(arguments)));
 }
 
-// Expects exit status 2, and one line on stderr with the given words.
-inline void expect_one_line(const Outcome& outcome, std::initializer_list<std::string> words) {
-  EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  expect_words(outcome.err, words);
-}
-
-// The same of a command, which prints nothing else and names itself.
+// Expects one line on stderr of a command, which prints nothing else and names itself.
 inline void expect_refusal(const std::vector<std::string>& arguments,
-                           std::initializer_list<std::string> words = {}) {
+                           const std::vector<std::string>& words = {}) {
   const Outcome outcome = run(arguments);
   EXPECT_EQ(outcome.out, "");
   EXPECT_TRUE(outcome.err.starts_with("isentrope " + arguments.front() + ": ")) << outcome.err;

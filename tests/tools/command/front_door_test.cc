@@ -52,8 +52,7 @@ class Page : public testing::Test {
             "$I report " + std::string(kResult) + " --output " + to};
   }
   static bool is_page(const std::string& text) {
-    return text.find("<!doctype html>") != std::string::npos ||
-           text.find("<!DOCTYPE html>") != std::string::npos;
+    return has(text, "<!doctype html>") || has(text, "<!DOCTYPE html>");
   }
 
   TemporaryFolder folder_;
@@ -200,8 +199,8 @@ TEST(Help, ListsWhatIsThere) {
     fs::permissions(folder / name, fs::perms(0755));
   }
   const std::string all = shell(help).out;
-  EXPECT_EQ(all.find("not installed"), std::string::npos) << all;
-  EXPECT_NE(all.find("isentrope extrapolate --corpus"), std::string::npos) << all;
+  EXPECT_FALSE(has(all, "not installed")) << all;
+  expect_words(all, {"isentrope extrapolate --corpus"});
   EXPECT_EQ(shell(program.string() + " inspect model").out,
             "ran " + (folder / "isentrope-inspect").string() + " model\n");
 }

@@ -89,7 +89,7 @@ TEST(LinePlot, ShowsEveryNumberInItsTable) {
   ASSERT_EQ(plot.numbers.groups.size(), 1U);
   EXPECT_EQ(plot.numbers.groups[0].rows.size(), 4U);
   const std::string html = Page("t").plot(plot).html();
-  expect_parts(html, {">1.50\u00a0±\u00a00.25<", ">3.50<", ">20.00<", ">40.00<", ">–<"});
+  expect_words(html, {">1.50\u00a0±\u00a00.25<", ">3.50<", ">20.00<", ">40.00<", ">–<"});
   EXPECT_EQ(plot.spec["data"][0]["values"].size(), 4U);
 }
 
