@@ -16,10 +16,13 @@ struct DefinedRow {
   std::int64_t keys = 0;  // that the mask shows
 };
 
-// gain: factor of the scale, by the number of keys that the row sees.
-template <typename Gain>
-DefinedRow row_by_definition(const Problem& p, const ggml_tensor* node, std::int64_t query,
-                             std::int64_t head, std::int64_t batch, const Gain& gain) {
+// Factor of the scale, by the number of keys that the row sees.
+using Gain = std::function<double(std::int64_t keys)>;
+inline double no_gain(std::int64_t /*keys*/) { return 1; }
+
+inline DefinedRow row_by_definition(const Problem& p, const ggml_tensor* node, std::int64_t query,
+                                    std::int64_t head, std::int64_t batch,
+                                    const Gain& gain = no_gain) {
   const auto [q, k, v, mask, sinks] =
       std::array{node->src[0], node->src[1], node->src[2], node->src[3], node->src[4]};
   const std::int64_t key_head = head / (p.heads / p.kv_heads);

@@ -39,8 +39,7 @@ TEST(HeadLog, HasEveryHeadOfEveryCall) {
   for (std::int64_t head = 0; head < problem.heads; ++head) {
     double keys = 0, entropy = 0, max_logit = -INFINITY, first = 0;
     for (std::int64_t query = 0; query < problem.queries; ++query) {
-      const DefinedRow row =
-          row_by_definition(problem, node.get(), query, head, 0, [](std::int64_t) { return 1.0; });
+      const DefinedRow row = row_by_definition(problem, node.get(), query, head, 0);
       keys += double(row.keys) / 19, entropy += row.entropy / 19;
       max_logit = std::max(max_logit, row.max_logit);
       if (row.keys > 0) first += row.weights[0] / 18;
