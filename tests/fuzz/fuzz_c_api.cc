@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -162,56 +164,37 @@ void set_options(ByteSource& bytes, Arena& arena, const Shape& s, isentrope_opti
   };
   static const char* const rules[] = {"standard", "entropy_invariant(base=512)",
                                       "ssmax(s=[1,2],b=[0,0])", "nonsense(", ""};
-  for (int i = bytes.byte() % 5; i > 0; --i) {
-    switch (bytes.byte() % 13) {
-      case 0:
-        expect_message(isentrope_options_set_rule(options, bytes.one_of(rules)));
-        break;
-      case 1:
-        expect_message(isentrope_options_set_causal(options, bytes.byte() % 5 - 1));
-        break;
-      case 2:
-        expect_message(isentrope_options_set_integer(
-            options, bytes.one_of({"window_left", "window_right", "bias"}), number_from(bytes)));
-        break;
-      case 3:
-        expect_message(isentrope_options_set_integer(
-            options,
-            bytes.one_of({"query_offset", "key_offset", "sequence_keys", "chunk_size", "dilation"}),
-            number_from(bytes)));
-        break;
-      case 4:
-        set_list(MaskList::begin, bytes, arena, s, options);
-        break;
-      case 5:
-        set_list(MaskList::end, bytes, arena, s, options);
-        break;
-      case 6:
-        set_list(MaskList::documents, bytes, arena, s, options);
-        break;
-      case 7:
+  const auto set_integer = [&](const char* name) {
+    expect_message(isentrope_options_set_integer(options, name, number_from(bytes)));
+  };
+  const std::function<void()> choices[] = {
+      [&] { expect_message(isentrope_options_set_rule(options, bytes.one_of(rules))); },
+      [&] { expect_message(isentrope_options_set_causal(options, bytes.byte() % 5 - 1)); },
+      [&] { set_integer(bytes.one_of({"window_left", "window_right", "bias"})); },
+      [&] {
+        set_integer(bytes.one_of(
+            {"query_offset", "key_offset", "sequence_keys", "chunk_size", "dilation"}));
+      },
+      [&] { set_list(MaskList::begin, bytes, arena, s, options); },
+      [&] { set_list(MaskList::end, bytes, arena, s, options); },
+      [&] { set_list(MaskList::documents, bytes, arena, s, options); },
+      [&] {
         set("attn_mask",
             arena.array_from(bytes, ISENTROPE_U8, {s.batch, s.heads, s.queries, s.keys}, false));
-        break;
-      case 8:
-        set("bias", floats({s.batch, s.heads, s.queries, s.keys}));
-        break;
-      case 9:
-        set("sinks", floats({s.heads}));
-        break;
-      case 10:
-        set("lambda", floats({s.batch, s.heads, s.queries}));
-        break;
-      case 11:
-        expect_message(
-            isentrope_options_set_dropout(options, bytes.one_of({0.1f, 0.9f, 1.0f, -1.0f, 1e-20f}),
-                                          static_cast<std::uint64_t>(number_from(bytes))));
-        break;
-      default:
+      },
+      [&] { set("bias", floats({s.batch, s.heads, s.queries, s.keys})); },
+      [&] { set("sinks", floats({s.heads})); },
+      [&] { set("lambda", floats({s.batch, s.heads, s.queries})); },
+      [&] {
+        const float p = bytes.one_of({0.1f, 0.9f, 1.0f, -1.0f, 1e-20f});
+        const auto seed = static_cast<std::uint64_t>(number_from(bytes));
+        expect_message(isentrope_options_set_dropout(options, p, seed));
+      },
+      [&] {
         expect_message(
             isentrope_options_set_soft_cap(options, bytes.one_of({0.0f, 1.0f, -1.0f, 3e38f})));
-    }
-  }
+      }};
+  for (int i = bytes.byte() % 5; i > 0; --i) choices[bytes.byte() % std::size(choices)]();
 }
 
 // The arrays of one call: inputs and outputs of random types, strides and damage.
