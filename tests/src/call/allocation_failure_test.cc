@@ -1,7 +1,6 @@
 // Allocation failures: whichever fails, there is an error, no leak, and the next call is right.
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -90,8 +89,7 @@ std::vector<float> results_of(const Problem& problem, const ParallelFor& paralle
 TEST(AllocationFailure, OfTheFirstCall) {
   const Problem problem = check::parse_problem("shape=1x8x64x64x16 bwd=1");
   for (std::int64_t which = 1; which <= 120; ++which) {
-    const pid_t child = fork();
-    if (child == 0) {
+    const auto first_call = [&] {
       {
         const FailingAllocation failure(which);
         try {
@@ -103,10 +101,8 @@ TEST(AllocationFailure, OfTheFirstCall) {
       const bool right = isentrope_target(0) != nullptr &&
                          results_of(problem, run_on_pool) == results_of(problem, run_serially);
       _exit(right ? 0 : 1);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << which;
+    };
+    ASSERT_EXIT(first_call(), testing::ExitedWithCode(0), "") << which;
   }
 }
 

@@ -1,41 +1,39 @@
 // Precision of rows of a million keys, and memory linear in their length.
 
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
-#include <new>
 
 #include "isentrope/derivatives.h"
 #include "tests/support/on_target.h"
 #include "tools/check/judge.h"
 
-namespace {
+namespace isentrope {
 
 // Bytes allocated through operator new, now and at most.
-std::atomic<std::int64_t> allocated, peak;
-constexpr std::size_t kHeader = 64;  // stores the size, keeps the alignment
+static std::atomic<std::int64_t> allocated, peak;
 
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  auto* block = static_cast<std::byte*>(std::malloc(bytes + kHeader));
-  if (!block) throw std::bad_alloc();
-  *reinterpret_cast<std::size_t*>(block) = bytes;
-  const std::int64_t now = allocated += static_cast<std::int64_t>(bytes);
+static void* allocate(const void* /*caller*/, std::size_t size, std::size_t alignment) noexcept {
+  void* const memory =
+      std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  const std::int64_t now = allocated += static_cast<std::int64_t>(malloc_usable_size(memory));
   for (std::int64_t most = peak; now > most && !peak.compare_exchange_weak(most, now);) {
   }
-  return block + kHeader;
+  return memory;
 }
-void operator delete(void* pointer) noexcept {
-  if (!pointer) return;
-  auto* block = static_cast<std::byte*>(pointer) - kHeader;
-  allocated -= static_cast<std::int64_t>(*reinterpret_cast<std::size_t*>(block));
-  std::free(block);
+
+static void give_back(void* memory) noexcept {
+  allocated -= static_cast<std::int64_t>(malloc_usable_size(memory));
+  std::free(memory);
 }
-void operator delete(void* pointer, std::size_t) noexcept { operator delete(pointer); }
+
+}  // namespace isentrope
+
+#include "tests/support/replaced_new.h"
 
 namespace isentrope::check {
 namespace {

@@ -1,7 +1,6 @@
 // The operator on AMX's tiles against the float64 reference, and the thread's state afterwards.
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -198,11 +197,8 @@ TEST(AmxAttention, WhatIsMissingIsNamedAndNothingIsAskedForBehindIt) {
 TEST(AmxAttention, AChildOfAForkComputesTheSame) {
   const Data data(bf16_problem("shape=1x2x40x70x64"));
   const ForwardResult want = run_forward(data);
-  const pid_t child = fork();
-  if (child == 0) _exit(same_bits(run_forward(data).output, want.output) ? 0 : 1);
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EXIT(_exit(same_bits(run_forward(data).output, want.output) ? 0 : 1),
+              testing::ExitedWithCode(0), "");
 }
 
 TEST(AmxAttention, OtherProductsCanBeChosenAndAreNamed) {
