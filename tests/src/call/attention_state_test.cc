@@ -18,28 +18,31 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Returns the state of one row of logits and values, by definition.
-AttentionState state_of(const std::vector<double>& logits, const std::vector<float>& values) {
+// Logits of a row and values of their keys.
+using Row = std::vector<std::pair<double, float>>;
+
+// Returns the state of one row, by definition.
+AttentionState state_of(const Row& keys) {
   AttentionState state({1, 1, 1, 1});
   RowState row;
-  for (const double z : logits) row = merge(row, row_state_of(z));
+  for (const auto& [z, value] : keys) row = merge(row, row_state_of(z));
   state.statistics[0] = finalize(row);
   double sum = 0;
-  for (std::size_t j = 0; j < logits.size(); ++j) {
-    sum += std::exp(logits[j] - state.statistics[0].lse) * static_cast<double>(values[j]);
-  }
+  for (const auto& [z, value] : keys)
+    sum += std::exp(z - state.statistics[0].lse) * static_cast<double>(value);
   state.output[0] = static_cast<float>(sum);
   return state;
 }
 
-AttentionState generated() {
-  const auto logits = *rc::gen::container<std::vector<double>>(
-      rc::gen::map(rc::gen::inRange(-100000, 100001), [](int x) { return x * 1e-3; }));
-  const auto values = *rc::gen::container<std::vector<float>>(
-      logits.size(), rc::gen::map(rc::gen::inRange(-1000, 1001),
-                                  [](int x) { return static_cast<float>(x) * 0.01f; }));
-  return state_of(logits, values);
+Row generated_row() {
+  const auto logit =
+      rc::gen::map(rc::gen::inRange(-100000, 100001), [](int x) { return x * 1e-3; });
+  const auto value = rc::gen::map(rc::gen::inRange(-1000, 1001),
+                                  [](int x) { return static_cast<float>(x) * 0.01f; });
+  return *rc::gen::container<Row>(rc::gen::pair(logit, value));
 }
+
+AttentionState generated() { return state_of(generated_row()); }
 
 bool same_bits(const AttentionState& a, const AttentionState& b) {
   return to_bytes(a) == to_bytes(b);
@@ -71,9 +74,9 @@ RC_GTEST_PROP(AttentionState, MergeIsExactlyCommutative, ()) {
 }
 
 TEST(AttentionState, MergeCommutesInTheBitsOfNaNAndOfZero) {
-  const AttentionState positive = state_of({0.0}, {1}), negative = state_of({-0.0}, {1});
-  const AttentionState nan = state_of({NAN}, {1}),
-                       other_nan = state_of({-kInfinity, -NAN, kInfinity}, {1, 1, 1});
+  const AttentionState positive = state_of({{0.0, 1}}), negative = state_of({{-0.0, 1}});
+  const AttentionState nan = state_of({{NAN, 1}}),
+                       other_nan = state_of({{-kInfinity, 1}, {-NAN, 1}, {kInfinity, 1}});
   EXPECT_TRUE(same_bits(merge(positive, negative), merge(negative, positive)));
   EXPECT_TRUE(same_bits(merge(nan, other_nan), merge(other_nan, nan)));
 }
@@ -88,29 +91,22 @@ RC_GTEST_PROP(AttentionState, BytesComeBack, ()) {
   RC_ASSERT(same_bits(state_from_bytes(to_bytes(a)), a));
 }
 
-TEST(AttentionState, NormalisedAndRawStatesMergeAlike) {
-  const std::vector<double> left = {1, -3, 40, 41.5}, right = {38, 2, 2};
-  std::vector<double> both = left;
+RC_GTEST_PROP(AttentionState, NormalisedAndRawStatesMergeAlike, ()) {
+  const Row left = generated_row(), right = generated_row();
+  Row both = left;
   both.insert(both.end(), right.begin(), right.end());
-  const AttentionState merged = merge(state_of(left, {1, 2, 3, 4}), state_of(right, {5, 6, 7}));
-  const AttentionState whole = state_of(both, {1, 2, 3, 4, 5, 6, 7});
-  EXPECT_NEAR(merged.statistics[0].lse, whole.statistics[0].lse, 1e-13);
-  EXPECT_NEAR(merged.statistics[0].entropy, whole.statistics[0].entropy, 1e-13);
-  EXPECT_NEAR(merged.statistics[0].collision, whole.statistics[0].collision, 1e-14);
-  EXPECT_NEAR(merged.statistics[0].max_probability, whole.statistics[0].max_probability, 1e-14);
-  EXPECT_NEAR(merged.statistics[0].variance, whole.statistics[0].variance, 1e-12);
-  EXPECT_FLOAT_EQ(merged.output[0], whole.output[0]);
+  expect_close(merge(state_of(left), state_of(right)), state_of(both));
 }
 
 TEST(AttentionState, NaNPoisonsTheRowAndMinusInfinityWeighsNothing) {
-  const AttentionState some = state_of({1, 2}, {3, 4}), nan = state_of({NAN}, {1});
+  const AttentionState some = state_of({{1, 3}, {2, 4}}), nan = state_of({{NAN, 1}});
   for (const AttentionState& merged : {merge(some, nan), merge(nan, some)}) {
     const RowStats& stats = merged.statistics[0];
     EXPECT_TRUE(std::isnan(stats.lse) && std::isnan(stats.entropy) && std::isnan(stats.collision) &&
                 std::isnan(stats.max_logit) && std::isnan(stats.variance) &&
                 std::isnan(merged.output[0]));
   }
-  const AttentionState weightless = state_of({-kInfinity, -kInfinity}, {1, 1});
+  const AttentionState weightless = state_of({{-kInfinity, 1}, {-kInfinity, 1}});
   const AttentionState merged = merge(weightless, some);
   EXPECT_EQ(merged.statistics[0].support, 4);
   EXPECT_EQ(merged.statistics[0].entropy, some.statistics[0].entropy);
@@ -231,7 +227,7 @@ TEST(AttentionState, BadArgumentsAreNamed) {
 }
 
 TEST(AttentionState, HostileBytesAreRejected) {
-  const std::vector<std::byte> good = to_bytes(state_of({1, 2}, {3, 4}));
+  const std::vector<std::byte> good = to_bytes(state_of({{1, 3}, {2, 4}}));
   const auto with = [&](std::size_t at, std::uint64_t word, std::size_t size) {
     std::vector<std::byte> bytes = good;
     for (std::size_t i = 0; i < size; ++i)
