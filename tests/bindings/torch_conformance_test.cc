@@ -35,39 +35,36 @@ std::vector<double> values(const at::Tensor& tensor) {
   return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
 }
 
-// Calls visit(batch, head, query, key) for every weight.
-template <typename Visit>
-void for_each_weight(const Problem& p, const Visit& visit) {
+// Returns a number for each weight: value(batch, head, query, key).
+template <typename T, typename Value>
+at::Tensor by_weight(const Problem& p, const Value& value) {
+  at::Tensor numbers =
+      at::empty({p.batch, p.heads, p.queries, p.keys}, c10::CppTypeToScalarType<T>::value);
+  auto at = numbers.accessor<T, 4>();
   for (std::int64_t b = 0; b < p.batch; ++b) {
     for (std::int64_t h = 0; h < p.heads; ++h) {
       for (std::int64_t i = 0; i < p.queries; ++i) {
-        for (std::int64_t j = 0; j < p.keys; ++j) visit(b, h, i, j);
+        for (std::int64_t j = 0; j < p.keys; ++j) at[b][h][i][j] = value(b, h, i, j);
       }
     }
   }
+  return numbers;
 }
 
 // Returns the bias, with -inf where a key is hidden.
 at::Tensor additive_mask(const Problem& p, const AttentionOptions& options) {
-  at::Tensor mask = at::zeros({p.batch, p.heads, p.queries, p.keys}, at::kDouble);
-  auto at = mask.accessor<double, 4>();
-  for_each_weight(p, [&](auto b, auto h, auto i, auto j) {
+  return by_weight<double>(p, [&](auto b, auto h, auto i, auto j) -> double {
     const bool hidden = !row_view(options.mask, b, i, p.queries, p.keys).keys.holds(j) ||
                         (options.attn_mask && options.attn_mask(b, h, i, j) == 0);
-    if (options.bias) at[b][h][i][j] = options.bias(b, h, i, j);
-    if (hidden) at[b][h][i][j] = -std::numeric_limits<double>::infinity();
+    if (hidden) return -std::numeric_limits<double>::infinity();
+    return options.bias ? options.bias(b, h, i, j) : 0;
   });
-  return mask;
 }
 
 at::Tensor kept_weights(const Problem& p, const AttentionOptions& options) {
-  at::Tensor kept = at::ones({p.batch, p.heads, p.queries, p.keys}, at::kBool);
-  if (options.dropout_p == 0) return kept;
-  auto at = kept.accessor<bool, 4>();
-  for_each_weight(p, [&](auto b, auto h, auto i, auto j) {
-    at[b][h][i][j] = reference::dropout_factor(options, b, h, i, j) != 0;
+  return by_weight<bool>(p, [&](auto b, auto h, auto i, auto j) {
+    return options.dropout_p == 0 || reference::dropout_factor(options, b, h, i, j) != 0;
   });
-  return kept;
 }
 
 struct TorchResults {
