@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "isentrope/error.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/words.h"
 #include "tools/analysis/differences.h"
 #include "tools/analysis/records.h"
 #include "tools/lab/options.h"
@@ -54,17 +56,14 @@ json result_of(const std::vector<json>& records) {
 }
 
 std::string shown(const std::function<void(Progress&)>& use, Progress::Style style) {
-  char* text = nullptr;
-  std::size_t size = 0;
-  std::FILE* stream = open_memstream(&text, &size);
+  const TemporaryFolder folder;
+  std::FILE* stream = std::fopen((folder / "shown").c_str(), "w");
   {
     Progress progress(stream, style);
     use(progress);
   }
   std::fclose(stream);
-  std::string result(text, size);
-  std::free(text);
-  return result;
+  return read_file(folder / "shown");
 }
 
 void three_steps(Progress& progress) {
@@ -142,7 +141,7 @@ TEST(Progress, WritesPlainLinesWhereThereIsNoTerminal) {
 TEST(Progress, RewritesOneLineOnATerminal) {
   const std::string text = shown(three_steps, Progress::Style::terminal);
   EXPECT_EQ(text.find('\n'), text.size() - 1);
-  EXPECT_NE(text.find("\r\033[K"), std::string::npos);
+  expect_words(text, {"\r\033[K"});
 }
 
 TEST(Progress, CanBeSilent) { EXPECT_EQ(shown(three_steps, Progress::Style::silent), ""); }
@@ -210,29 +209,22 @@ TEST(Result, BitsPerByteAreByPosition) {
 }
 
 TEST(Result, SummaryBeginsWithTheVerdictAndShowsEveryRow) {
-  EXPECT_NE(summary(result_of({record("standard", 1, 50)}))
-                .find("standard" + std::string(20, ' ') + "50.00"),
-            std::string::npos)
-      << summary(result_of({record("standard", 1, 50)}));
+  expect_words(summary(result_of({record("standard", 1, 50)})),
+               {"standard" + std::string(20, ' ') + "50.00"});
   const std::string text = summary(result_of(
       {record("standard", 1, 50), record("standard", 2, 54), record("standard", 3, 52),
        record("log_length", 1, 60), record("log_length", 2, 64.2), record("log_length", 3, 62.1)}));
   EXPECT_EQ(text.find("Leads over standard"), 0U) << text;
-  EXPECT_NE(text.find("log_length helps at 64 (+10.1 [9.9, 10.3]) and 128 (+5.1 [4.9, 5.2])"),
-            std::string::npos)
-      << text;
-  EXPECT_NE(text.find("52.00 ± 2.00"), std::string::npos) << text;
-  EXPECT_NE(text.find("log_length, near keys only"), std::string::npos) << text;
+  expect_words(text, {"log_length helps at 64 (+10.1 [9.9, 10.3]) and 128 (+5.1 [4.9, 5.2])",
+                      "52.00 ± 2.00", "log_length, near keys only"});
 }
 
 // Entropy of uniform attention appears below the rows: ln n, or the mean of ln 1 ... ln n.
 TEST(Result, SummaryNamesTheEntropyOfUniformAttention) {
   json result = result_of({record("standard", 1, 50)});
-  EXPECT_NE(summary(result).find("uniform attention           4.159    4.852"), std::string::npos)
-      << summary(result);
+  expect_words(summary(result), {"uniform attention           4.159    4.852"});
   result["config"]["objective"] = "causal";
-  EXPECT_NE(summary(result).find("uniform attention           3.206    3.878"), std::string::npos)
-      << summary(result);
+  expect_words(summary(result), {"uniform attention           3.206    3.878"});
 }
 
 }  // namespace
