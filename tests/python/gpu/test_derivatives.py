@@ -10,10 +10,10 @@ from isentrope._core.call import call_of
 from isentrope._core.library import OPS, SUPPORT
 from isentrope.statistics import ALL
 
-SIZES = {"q": (2, 4, 33, 16), "k": (2, 2, 49, 16), "v": (2, 2, 49, 24)}
+SIZES = {"q": (2, 4, 17, 16), "k": (2, 2, 25, 16), "v": (2, 2, 25, 24)}
 MORE = {
-    "documents": {"cu_seqlens_q": torch.tensor([0, 12, 33]), "cu_seqlens_k": torch.tensor([0, 20, 49]), "causal": True},
-    "lambda": {"lambda_": torch.randn(2, 4, 33, generator=torch.Generator().manual_seed(3)), "soft_cap": 2.0},
+    "documents": {"cu_seqlens_q": torch.tensor([0, 6, 17]), "cu_seqlens_k": torch.tensor([0, 11, 25]), "causal": True},
+    "lambda": {"lambda_": torch.randn(2, 4, 17, generator=torch.Generator().manual_seed(3)), "soft_cap": 2.0},
     "dropout": {"dropout_p": 0.3, "dropout_seed": 5, "rule": "log_length"},
 }
 CASES = [(name, torch.float32) for name in OPTIONS | MORE] + [("mask and bias", torch.bfloat16), ("dropout", torch.float16)]

@@ -11,10 +11,10 @@ OPTIONS = {
     "causal": {"causal": True},
     "window": {"causal": True, "window_size": (12, -1), "rule": "log_length"},
     "dilated": {"causal": True, "dilation": 3},
-    "padding": {"key_end": torch.tensor([45, 21]), "key_begin": torch.tensor([3, 0])},
+    "padding": {"key_end": torch.tensor([23, 11]), "key_begin": torch.tensor([3, 0])},
     "mask and bias": {
-        "attn_mask": torch.rand(2, 4, 33, 49, generator=torch.Generator().manual_seed(1)) > 0.3,
-        "bias": torch.randn(2, 4, 33, 49, generator=torch.Generator().manual_seed(2)),
+        "attn_mask": torch.rand(2, 4, 17, 25, generator=torch.Generator().manual_seed(1)) > 0.3,
+        "bias": torch.randn(2, 4, 17, 25, generator=torch.Generator().manual_seed(2)),
     },
     "soft-cap and sinks": {"soft_cap": 3.0, "sinks": torch.tensor([0.5, -1.0, 2.0, 0.0])},
 }  # fmt: skip
@@ -27,13 +27,13 @@ LONG = [(name, torch.float32) for name in ("none", "causal", "window", "soft-cap
 
 @pytest.mark.parametrize(("name", "dtype"), [pytest.param(*x, marks=pytest.mark.long if x in LONG else ()) for x in CASES])
 def test_keys_receive_what_they_do_on_the_cpu(name, dtype):
-    q, k = torch.randn(2, 4, 33, 16, dtype=dtype), torch.randn(2, 2, 49, 16, dtype=dtype)
-    weights = torch.randn(2, 4, 33).relu()  # some are 0
+    q, k = torch.randn(2, 4, 17, 16, dtype=dtype), torch.randn(2, 2, 25, 16, dtype=dtype)
+    weights = torch.randn(2, 4, 17).relu()  # some are 0
     options = OPTIONS[name]
     with by_the_cpu():
         lse = isentrope.attention(q, k, k, return_stats=("lse",), **options)[1].lse
         want = isentrope.received(q, k, lse, weights=weights, **options)
-        chosen = torch.randint(-2, 52, (2, 4, 33, 19))
+        chosen = torch.randint(-2, 28, (2, 4, 17, 19))
         want_at = isentrope.weights_at(q, k, lse, chosen, **options)
     got = isentrope.received(q, k, lse, weights=weights, **options)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
@@ -64,11 +64,11 @@ def test_nan_reaches_the_keys_of_its_row_alone():
 
 
 def test_gradients_agree_with_the_cpu():
-    q, k = torch.randn(1, 4, 33, 16, requires_grad=True), torch.randn(1, 2, 33, 16, requires_grad=True)
+    q, k = torch.randn(1, 4, 17, 16, requires_grad=True), torch.randn(1, 2, 17, 16, requires_grad=True)
 
     def gradients():
         lse = isentrope.attention(q, k, k, return_stats=("lse",), causal=True)[1].lse
-        of_previous = isentrope.weights_at(q, k, lse, torch.arange(-1, 32)[:, None], causal=True)
+        of_previous = isentrope.weights_at(q, k, lse, torch.arange(-1, 16)[:, None], causal=True)
         return torch.autograd.grad(isentrope.received(q, k, lse, causal=True).square().sum() + of_previous.square().sum(), (q, k))
 
     assert_as_on_the_cpu(gradients, rtol=1e-3, atol=1e-3)
