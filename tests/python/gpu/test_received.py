@@ -21,11 +21,10 @@ OPTIONS = {
 
 
 CASES = [(name, torch.float32) for name in OPTIONS] + [("soft-cap and sinks", torch.bfloat16), ("window", torch.float16)]
-# Cases beside them also have a causal window, or the same options in 16 bits.
-LONG = [(name, torch.float32) for name in ("none", "causal", "window", "soft-cap and sinks")]
+FAST = [("padding", torch.float32), ("mask and bias", torch.float32), *CASES[-2:]]
 
 
-@pytest.mark.parametrize(("name", "dtype"), [pytest.param(*x, marks=pytest.mark.long if x in LONG else ()) for x in CASES])
+@pytest.mark.parametrize(("name", "dtype"), [pytest.param(*x, marks=() if x in FAST else pytest.mark.long) for x in CASES])
 def test_keys_receive_what_they_do_on_the_cpu(name, dtype):
     q, k = torch.randn(2, 4, 17, 16, dtype=dtype), torch.randn(2, 2, 25, 16, dtype=dtype)
     weights = torch.randn(2, 4, 17).relu()  # some are 0
