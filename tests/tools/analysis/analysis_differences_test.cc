@@ -27,6 +27,16 @@ json record(const char* rule, int seed, double accuracy) {
           {"rows", {row}}};
 }
 
+// Returns records of standard and log_length over seeds 1, 2, ...
+std::vector<json> pairs(const std::vector<std::pair<double, double>>& accuracies) {
+  std::vector<json> records;
+  for (int seed = 1; const auto& [standard, other] : accuracies) {
+    records.push_back(record("standard", seed, standard));
+    records.push_back(record("log_length", seed++, other));
+  }
+  return records;
+}
+
 json lead_of(const std::vector<json>& records, const std::string& metric) {
   for (const json& lead : leads_json(exploratory_leads(records))) {
     if (lead["metric"] == metric) return lead;
@@ -37,10 +47,7 @@ json lead_of(const std::vector<json>& records, const std::string& metric) {
 // Differences of 1, 3 and 2: t = 2 sqrt(3) with 2 degrees of freedom. The two-sided p is 1 -
 // sqrt(12 / 14), and the quantile 4.3027.
 TEST(Leads, ArePairedAndHaveTheirIntervals) {
-  const json lead =
-      lead_of({record("standard", 1, 50), record("log_length", 1, 51), record("standard", 2, 60),
-               record("log_length", 2, 63), record("standard", 3, 55), record("log_length", 3, 57)},
-              "accuracy");
+  const json lead = lead_of(pairs({{50, 51}, {60, 63}, {55, 57}}), "accuracy");
   EXPECT_EQ(lead["rule"], "log_length");
   EXPECT_EQ(lead["against"], "standard");
   EXPECT_EQ(lead["length"], 64);
@@ -66,10 +73,7 @@ TEST(Leads, CountSeedsThatBothHave) {
   EXPECT_EQ(lead["reason"], "fewer than 3 seeds");
 }
 
-std::vector<json> losing_records() {
-  return {record("standard", 1, 50),   record("log_length", 1, 41), record("standard", 2, 50),
-          record("log_length", 2, 40), record("standard", 3, 50),   record("log_length", 3, 40.5)};
-}
+std::vector<json> losing_records() { return pairs({{50, 41}, {50, 40}, {50, 40.5}}); }
 
 TEST(Leads, MoreCrossEntropyHurts) {
   EXPECT_EQ(lead_of(losing_records(), "cross_entropy")["verdict"], "hurts");
@@ -78,10 +82,7 @@ TEST(Leads, MoreCrossEntropyHurts) {
 }
 
 TEST(Leads, ThatAreAllEqualAreTheGrainOfTheMeasure) {
-  const json lead = lead_of(
-      {record("standard", 1, 50.3), record("log_length", 1, 50.5), record("standard", 2, 60),
-       record("log_length", 2, 60.2), record("standard", 3, 55), record("log_length", 3, 55.2)},
-      "accuracy");
+  const json lead = lead_of(pairs({{50.3, 50.5}, {60, 60.2}, {55, 55.2}}), "accuracy");
   EXPECT_NEAR(lead["mean"].get<double>(), 0.2, 1e-9);
   EXPECT_EQ(lead["verdict"], "undecided");
   EXPECT_EQ(lead["reason"], "all differences are equal");
