@@ -55,6 +55,8 @@ void expect_close(const at::Tensor& got, const at::Tensor& want, const char* wha
   EXPECT_LE(error, 1e-5 * (1 + size)) << what;
 }
 
+at::Tensor twin(const at::Tensor& t) { return t.detach().to(at::kDouble).requires_grad_(); }
+
 TEST(TorchAttention, ResultsAndGradientsEqualTorchInFloat64) {
   torch::manual_seed(1);
   for (const Case& c : cases()) {
@@ -63,9 +65,6 @@ TEST(TorchAttention, ResultsAndGradientsEqualTorchInFloat64) {
     };
     const at::Tensor q = leaf(c.queries, c.dim), k = leaf(c.keys, c.dim),
                      v = leaf(c.keys, c.value_dim);
-    const auto twin = [](const at::Tensor& t) {
-      return t.detach().to(at::kDouble).requires_grad_();
-    };
     const at::Tensor q64 = twin(q), k64 = twin(k), v64 = twin(v);
     const Mask mask{.causal = c.causal};
     const TorchAttention got = torch_attention(q, k, v, c.rule, {.causal = c.causal});
@@ -133,7 +132,6 @@ TEST(TorchAttention, BiasScaleAndWindowHaveGradients) {
                    v = torch::randn({2, 3, 12, 4});
   const at::Tensor distance = (at::arange(12).unsqueeze(1) - at::arange(12)).abs();
   const at::Tensor hidden = distance.gt(5);
-  const auto twin = [](const at::Tensor& t) { return t.detach().to(at::kDouble).requires_grad_(); };
   const at::Tensor bias = torch::randn({1, 3, 12, 12}).requires_grad_(),
                    scale = torch::rand({1, 3, 12}).requires_grad_();
   const at::Tensor bias64 = twin(bias), scale64 = twin(scale);
