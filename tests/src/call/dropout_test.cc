@@ -143,9 +143,7 @@ TEST_P(Dropout, LeavesTheStatisticsAlone) {
   const std::string line = "shape=2x4:2x70x300x16 mask=causal:bottom_right sink=1 cap=9";
   const ForwardResult with = run_forward(Data(parse_problem(line + " dropout=0.5 dropout_seed=2")));
   const ForwardResult without = run_forward(Data(parse_problem(line + " dropout_seed=2")));
-  for_each_statistic([](const Statistic& statistic, const auto& left,
-                        const auto& right) { EXPECT_EQ(left, right) << statistic.name; },
-                     with, without);
+  expect_same_statistics(with, without);
   EXPECT_NE(with.output, without.output);
   EXPECT_EQ(without.output, run_forward(Data(parse_problem(line))).output);
 }
