@@ -1,12 +1,12 @@
 """Forward mode, double backward and their compositions in float64, against finite differences and torch's own derivatives."""
 
 import itertools
-import subprocess
-import sys
+import re
+from pathlib import Path
 
 import pytest
 import torch
-from compositions import ALL, COMPOSITIONS, assert_same, by_definition, create_graph, square
+from compositions import COMPOSITIONS, assert_same, by_definition, create_graph, square
 from dense import DIFFERENTIABLE
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -55,7 +55,7 @@ def check_both_orders(function, inputs):
     assert gradgradcheck(function, inputs, check_fwd_over_rev=True)
 
 
-@pytest.mark.parametrize("name", quick_and_long(CASES, QUICK))
+@pytest.mark.parametrize("name", quick_and_long(CASES, ("mask", "dropout")))
 def test_every_mask_and_option(name):
     check_both_orders(lambda *x: isentrope.attention(*x, **CASES[name]), tensors())
 
@@ -142,21 +142,11 @@ def test_compiled_compositions(name):
     assert_same(torch.compile(function, backend="aot_eager", fullgraph=True)(x, t), function(x, t))
 
 
-def test_a_compiled_function_has_a_forward_mode():
-    x, t = (tuple(part.detach() for part in tensors()) for _ in range(2))
-    want = torch.func.jvp(ours, x, t)
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda x, t: torch.func.jvp(ours, x, t), backend="aot_eager", fullgraph=True)
-    assert_same(compiled(x, t), want)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
     "name, compiled",
-    [
-        ("jvp", False), ("jvp of grad", False), ("jvp of grad", True), ("create_graph", False),
-        pytest.param("jvp", True, marks=pytest.mark.long),
-    ],
+    [("jvp", False), ("jvp of grad", False), ("create_graph", False),
+     *(pytest.param(name, True, marks=pytest.mark.long) for name in ("jvp", "jvp of grad"))],
 )  # fmt: skip
 def test_float32_queries_over_16_bit_keys(name, compiled, dtype):
     """Products of bf16 round q and the weights at 2^-9."""
@@ -189,13 +179,6 @@ def test_operators_under_opcheck(wanted):
     torch.library.opcheck(torch.ops.isentrope.attention_tangent.default, (*point, *tangents), test_utils=tests)
     second = (*point, *tangents, t_output, t_statistics, *upstream, True, True, True)
     torch.library.opcheck(torch.ops.isentrope.attention_second_order.default, second, test_utils=tests)
-
-
-def test_symmetry_of_the_second_order():
-    """The Hessian along t and u is the same in either order."""
-    x, t, u = (tuple(part.detach() for part in tensors()) for _ in range(3))
-    along = lambda a, b: sum((m * n).sum() for m, n in zip(torch.func.jvp(torch.func.grad(square(ours), ALL), x, a)[1], b))  # noqa: E731
-    torch.testing.assert_close(along(t, u), along(u, t))
 
 
 def test_third_order_is_an_error():
@@ -252,13 +235,12 @@ def test_jagged_tensors_have_the_derivatives_that_torch_has():
 
 def test_a_learned_scale():
     module = isentrope.SSMax(H, learn_b=True).double()
-    x, t = (tuple(part.detach() for part in tensors()) for _ in range(2))
-    module.requires_grad_()
 
     def learned(q, k, v, s, b):
         return torch.func.functional_call(module, {"s": s, "b": b}, (q, k, v), {"causal": True})
 
-    check_both_orders(learned, (*(part.requires_grad_() for part in x), module.s.detach().requires_grad_(), module.b.detach().requires_grad_()))
+    inputs = (*(part[:1] for part in tensors()), module.s, module.b)
+    check_both_orders(learned, [part.detach().requires_grad_() for part in inputs])
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 3e-2), (torch.float16, 4e-3)])
@@ -273,23 +255,17 @@ def test_kernels_are_as_exact_as_the_reference(dtype, tolerance):
         torch.testing.assert_close(leaves(got), leaves(want), rtol=tolerance, atol=tolerance * scale, check_dtype=False)
 
 
-MEMORY = """
-import re, torch, isentrope
-# The peak of this program: ru_maxrss begins with that of the program that started it.
-most = lambda: int(re.search("VmHWM: *(.*) kB", open("/proc/self/status").read().replace(chr(9), " "))[1]) / 1e3
-x = tuple(torch.randn(1, 2, 24_000, 64) for _ in range(3))
-f = lambda *x: isentrope.attention(*x, window_size=(64, 64))
-torch.func.jvp(f, tuple(part[:, :, :100] for part in x), tuple(part[:, :, :100] for part in x))
-before = most()
-torch.func.jvp(f, x, x)
-print(most() - before)
-"""
-
-
 def test_memory_of_a_jvp():
     """In MB. The weights of 24,000 keys would take 2,300 a head."""
-    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 300
+
+    def resident(key):
+        return int(re.search(rf"{key}:\s*(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1e3
+
+    x = tuple(torch.randn(1, 2, 24_000, 64) for _ in range(3))
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = resident("VmRSS")
+    torch.func.jvp(lambda *x: isentrope.attention(*x, window_size=(64, 64)), x, x)
+    assert resident("VmHWM") - before < 300
 
 
 def test_autocast():

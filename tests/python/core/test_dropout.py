@@ -88,7 +88,7 @@ def test_checkpoints_repeat_the_mask(reentrant):
     gradient_follows(lambda f, *x: checkpoint(f, *x, use_reentrant=reentrant))
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
+@pytest.mark.parametrize("backend", ["aot_eager", *(pytest.param(name, marks=pytest.mark.long) for name in ("eager", "inductor"))])
 def test_compiled_calls_draw_and_repeat_the_mask(backend):
     torch._dynamo.reset()
     masks = []

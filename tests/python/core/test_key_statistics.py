@@ -83,7 +83,7 @@ def test_gradients_agree_with_dense_ones():
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.long)])
 def test_compiled_functions_have_the_same_numbers_and_gradients(dtype):
     q, k = (x.requires_grad_() for x in tensors(dtype)[:2])
 

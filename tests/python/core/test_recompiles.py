@@ -1,5 +1,7 @@
 """Compiled functions with numbers that change from call to call."""
 
+import itertools
+
 import pytest
 import torch
 from torch._dynamo.utils import counters
@@ -19,11 +21,11 @@ CALLS = {
 
 
 # aot_eager takes the graphs of eager, and those of the gradients.
-OTHERS = [pytest.param(name, marks=pytest.mark.long) for name in ("eager", "inductor")]
+QUICK = {("both, and statistics", "aot_eager"), ("the drop-in", "aot_eager")}
+WAYS = itertools.product(CALLS, ("eager", "aot_eager", "inductor"))
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", *OTHERS])
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name, backend", [way if way in QUICK else pytest.param(*way, marks=pytest.mark.long) for way in WAYS])
 def test_a_changing_number_is_not_compiled_for_each_value(name, backend):
     call = CALLS[name]
     torch._dynamo.reset()
