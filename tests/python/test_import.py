@@ -29,13 +29,8 @@ def test_little_is_imported_beside_torch():
     assert len(found) - len(others) < 32, found
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import isentrope; import torch.distributed.tensor",
-        pytest.param("import torch.distributed.tensor; import isentrope", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long  # the tests of several processes import isentrope first
+@pytest.mark.parametrize("code", ["import isentrope; import torch.distributed.tensor", "import torch.distributed.tensor; import isentrope"])
 def test_dtensors_are_known_whoever_is_imported_first(code):
     code += "; import sys; assert 'isentrope._core.dtensor' in sys.modules; from torch.distributed.tensor import DTensor"
     code += "; import isentrope._core.library as o; p = DTensor._op_dispatcher.sharding_propagator"
@@ -57,10 +52,13 @@ def test_the_package_is_imported_without_torch(tmp_path):
     assert result.returncode == 1 and "pip install torch" in result.stderr
 
 
-OTHER_ORDERS = ("import torch, isentrope", "import isentrope, torch", "from isentrope import *", "import isentrope.hf")
+ORDERS = (
+    "import isentrope._core.library", "import torch, isentrope", "import isentrope, torch", "from isentrope import *", "import isentrope.hf",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("code", ["import isentrope._core.library", *(pytest.param(code, marks=pytest.mark.long) for code in OTHER_ORDERS)])
+@pytest.mark.long
+@pytest.mark.parametrize("code", ORDERS)
 def test_the_operators_are_registered_whatever_is_imported_first(code):
     code += "; import torch; q = torch.zeros(1, 1, 2, 4); torch.ops.isentrope.attention.plain(q, q, q, 'standard', 0, 0)"
     code += "; import isentrope; print(*isentrope.__all__); assert set(isentrope.__all__) <= set(dir(isentrope))"

@@ -28,7 +28,7 @@ PAGE = {"inspect": "--output", "calibrate": "--report", "evaluate": "--output"}
 # One command that loads models runs all cases in minutes; the others run their own cases.
 OTHERS = [pytest.param(name, marks=pytest.mark.long) for name in READERS if name != "inspect"]
 every_reader = pytest.mark.parametrize("name", ["inspect", *OTHERS])
-every_command = pytest.mark.parametrize("name", ["inspect", "check", *OTHERS])
+every_command = pytest.mark.parametrize("name", ["inspect", pytest.param("check", marks=pytest.mark.long), *OTHERS])
 # A command that loads no model is interrupted in a third of the time.
 LOADERS = [pytest.param(name, marks=pytest.mark.long) for name in READERS]
 
@@ -62,6 +62,7 @@ def test_output_that_is_lost(name, folder):
         refused(name, result, "cannot write standard output: No space left on device")
 
 
+@pytest.mark.long
 def test_output_that_is_closed(folder):
     result = shell('"$@" >&-', "inspect", *ordinary("inspect", folder), PAGE["inspect"], folder / "page.html")
     refused("inspect", result, "cannot write standard output: it is closed")

@@ -81,6 +81,7 @@ def check(arguments, tmp_path, fails=lambda call: True, old="old\n", status=2):
             assert file.suffix == ".lock" or old and file.read_text() == old or is_whole(file), (call, path, file)
 
 
+@pytest.mark.long  # longer than reports, which are written in the same way
 def test_pages_of_the_command_line(tmp_path):
     check(lambda folder: [PROGRAM, "scale", "logn(64)", "--report", folder / "page.html"], tmp_path)
 

@@ -89,7 +89,7 @@ def test_trap_6_attention_weights_are_refused():
 def test_trap_7_recording_survives_compilation_and_checkpointing():
     _, ours = twins("llama")
     ids = tokens(1)
-    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(ours, fullgraph=True, backend="eager")
     with isentrope.hf.record("entropy") as records:
         torch.testing.assert_close(compiled(ids, use_cache=False).logits, ours(ids, use_cache=False).logits)
     assert len(records) == 2, "of the plain call alone"

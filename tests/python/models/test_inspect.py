@@ -167,14 +167,10 @@ def folder(tmp_path):
     return tiny_model.save(model(), tmp_path, words=300)
 
 
-def command(*arguments, **environment):
-    return tiny_model.command_of_its_own("inspect", *arguments, env=os.environ | environment)
-
-
 def test_the_command_writes_table_json_and_report(folder):
     (folder / "report.json").write_text("of somebody else")
-    result = command(folder / "tiny", "--text", folder / "text.txt", "--texts", 2, "--json", folder / "out.json",
-                     "--output", folder / "report.html")  # fmt: skip
+    result = tiny_model.command("inspect", folder / "tiny", "--text", folder / "text.txt", "--texts", 2,
+                                "--json", folder / "out.json", "--output", folder / "report.html")  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "of ln n" in result.stdout and "current rule: standard" in result.stdout
     assert "text: 2 of 2" in result.stderr
@@ -186,7 +182,6 @@ def test_the_command_writes_table_json_and_report(folder):
     assert (folder / "report.json").read_text() == "of somebody else"
 
 
-@pytest.mark.long
 def test_the_command_names_what_is_wrong(folder):
     model, text = folder / "tiny", folder / "text.txt"
     for message, *arguments in (
@@ -195,14 +190,15 @@ def test_the_command_names_what_is_wrong(folder):
         ("it is a folder", model, "--text", text, "--output", folder),
         ("a whole number from 1 to 100000000 is needed; got -5", model, "--text", text, "--max-length", -5),
     ):
-        tiny_model.refused("inspect", command(*arguments), message)
+        tiny_model.refused("inspect", tiny_model.command("inspect", *arguments), message)
 
 
 @pytest.mark.long
 def test_without_transformers_the_command_says_what_to_install(folder):
     (folder / "transformers.py").write_text("raise ModuleNotFoundError('none', name='transformers')")
     path = os.pathsep.join([str(folder), isentrope.__path__[0] + "/.."])
-    result = command(folder / "tiny", "--text", folder / "text.txt", PYTHONPATH=path)
+    arguments = folder / "tiny", "--text", folder / "text.txt"
+    result = tiny_model.command_of_its_own("inspect", *arguments, env=os.environ | {"PYTHONPATH": path})
     assert result.returncode == 2 and result.stderr == (
         "isentrope inspect: isentrope.hf needs transformers 5.18 or later: pip install transformers\n"
     )

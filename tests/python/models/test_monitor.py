@@ -43,6 +43,7 @@ def test_a_reading_tells_averaging_heads_from_collapsed_ones():
     assert watcher.latest is None
 
 
+@pytest.mark.long
 def test_a_statistic_that_the_library_lists_for_logs_is_logged():
     code = """
 from isentrope._core.library import STATISTICS

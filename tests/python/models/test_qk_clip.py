@@ -1,6 +1,7 @@
 """QK-clip of any module: maxima over batches, checkpoints, compiled code, resumed runs, and refusals."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -170,9 +171,13 @@ def test_a_function_finds_the_projections_of_other_attention_modules():
     clip.remove()
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
-@pytest.mark.parametrize("function", [isentrope.attention, torchs_function])
-@pytest.mark.parametrize("checkpointed", [False, True])
+QUICK = {(isentrope.attention, False, "aot_eager"), (torchs_function, True, "aot_eager")}
+WAYS = itertools.product((isentrope.attention, torchs_function), (False, True), ("aot_eager", "inductor"))
+
+
+@pytest.mark.parametrize(
+    "function, checkpointed, backend", [way if way in QUICK else pytest.param(*way, marks=pytest.mark.long) for way in WAYS]
+)
 def test_compiled_without_a_graph_break(function, checkpointed, backend):
     torch._dynamo.reset()
     model, x = Twice(function, checkpointed), torch.randn(2, 9, 32)

@@ -41,7 +41,7 @@ class Block(nn.Module):
         return x + self.linear(self.attention(x))
 
 
-@pytest.mark.parametrize("function", [isentrope.attention, torchs_function])
+@pytest.mark.parametrize("function", [isentrope.attention, pytest.param(torchs_function, marks=pytest.mark.long)])
 def test_blocks_compiled_one_by_one_share_their_graphs(function):
     torch._dynamo.reset()
     torch.manual_seed(1)

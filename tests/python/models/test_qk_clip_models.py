@@ -242,7 +242,7 @@ def test_attention_with_unknown_projections_is_named():
             isentrope.QKClip(hf.AutoModelForCausalLM.from_config(config))
 
 
-@pytest.mark.parametrize("implementation", ["isentrope", "sdpa"])
+@pytest.mark.parametrize("implementation", ["sdpa", pytest.param("isentrope", marks=pytest.mark.long)])
 def test_the_trainer_clips(tmp_path, implementation):
     torch.manual_seed(3)
     model = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**GQA, attn_implementation=implementation))

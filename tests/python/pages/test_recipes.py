@@ -81,8 +81,9 @@ def test_masks_are_those_of_flex_attention():
     assert run("own_mask.py") == ["mask_mod is attn_mask: True", "keys of the last row: 100", "score_mod is bias: True"]
 
 
-def test_tensors_may_lie_on_a_gpu():
-    assert run("on_a_gpu.py") == ["output, statistics and gradients lie where q does: True"]
+def test_tensors_may_lie_on_a_gpu(capsys):
+    loaded("examples/on_a_gpu.py")
+    assert capsys.readouterr().out == "output, statistics and gradients lie where q does: True\n"
 
 
 @pytest.mark.long
@@ -201,6 +202,7 @@ def test_the_readme_is_one_screen_after_another():
     assert all(len(table.split("\n\n")[0].splitlines()) - 1 <= 8 for table in tables)
 
 
+@pytest.mark.long
 def test_a_consistency_model_has_the_losses_of_torchs_math():
     from torch.nn.attention import SDPBackend, sdpa_kernel
 

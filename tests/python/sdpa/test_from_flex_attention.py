@@ -47,7 +47,11 @@ def tensors():
     return [torch.randn(BATCH, HEADS, ROWS, 16) for _ in range(3)]
 
 
-@pytest.mark.parametrize("row", MASKS)
+def rows(table, quick):
+    return [row if row in quick else pytest.param(row, marks=pytest.mark.long) for row in table]
+
+
+@pytest.mark.parametrize("row", rows(MASKS, ("prefix", "chunks")))
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_mask_mods(tensors, row):
     mask_mod, options = MASKS[row]
@@ -55,7 +59,7 @@ def test_mask_mods(tensors, row):
     torch.testing.assert_close(isentrope.attention(*tensors, **options), flex_attention(*tensors, block_mask=block_mask))
 
 
-@pytest.mark.parametrize("row", SCORES)
+@pytest.mark.parametrize("row", rows(SCORES, ("soft-cap",)))
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_score_mods(tensors, row):
     score_mod, options = SCORES[row]
