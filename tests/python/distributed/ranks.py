@@ -16,7 +16,10 @@ import torch
 import torch.distributed as dist
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["isentrope.distributed", "isentrope.hf", "torch.distributed.fsdp", "torch._dynamo"])
+_context.set_forkserver_preload([
+    "pytest", "torch._dynamo", "torch.distributed.fsdp", "transformers.models.llama.modeling_llama", "isentrope.distributed",
+    "isentrope.hf", "isentrope.models.qk_clip",
+])  # fmt: skip
 
 
 def _free_port() -> int:
