@@ -4,7 +4,6 @@ import warnings
 
 import pytest
 import torch
-import torch.nn.functional as F
 from dense import DIFFERENTIABLE, dense
 
 import isentrope
@@ -90,13 +89,6 @@ def test_decode_is_attention_over_the_pages():
         rows = [x[table[batch]].transpose(0, 1).flatten(1, 2)[None, :, :keys] for x in (k, v)]
         want, t = dense(q[batch : batch + 1], *rows, RULE, causal=True)
         close([x[batch] for x in (output, *s)], [x[0] for x in (want, *t)])
-
-
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.randn(S, K).double()}, {"scale": 0.3}])
-def test_the_drop_in_takes_it(options):
-    q, k, v = (x.requires_grad_() for x in tensors(q=(B, H, S, D), k=(B, H, K, D), v=(B, H, K, DV)))
-    results = [f(q, k, v, **options) for f in (isentrope.scaled_dot_product_attention, F.scaled_dot_product_attention)]
-    close(*((x, *torch.autograd.grad(x.square().sum(), (q, k, v))) for x in results))
 
 
 def test_strides_lengths_compilers_and_empty_tensors():
