@@ -28,14 +28,10 @@ def test_the_rule_acts_and_removal_restores_the_bits():
     assert torch.equal(F.scaled_dot_product_attention(q, k, v), before)
 
 
-def test_modules_and_compiled_functions_follow():
-    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
-    x = torch.randn(2, 9, 32)
-    plain = layer(x)
+def test_compiled_functions_follow():
     plain_loss = lambda q, k, v: F.scaled_dot_product_attention(q, k, v).square().sum()  # noqa: E731
     compiled = torch.compile(plain_loss, backend="aot_eager")
     with isentrope.sdpa.activate("entropy_invariant(base=2)"):
-        assert (layer(x) - plain).abs().max() > 1e-4
         q, k, v = qkv()
         want = isentrope.attention(q, k, v, rule="entropy_invariant(base=2)").square().sum()
         torch.testing.assert_close(*((x, *torch.autograd.grad(x, (q, k, v))) for x in (compiled(q, k, v), want)))
@@ -94,19 +90,6 @@ def test_the_default_compiler_goes_by_the_layout(layout, grad):
     for a, b in zip((got, *gradients), (want, *wanted)):
         assert a.stride() == b.stride()
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("layout", ["contiguous", "heads inside"])
-def test_a_view_that_works_behind_torchs_kernel_works_behind_ours(layout):
-    q = _laid_out(layout, 33, False)
-
-    def viewed():
-        output = F.scaled_dot_product_attention(q, q, q)
-        return output.view(2, -1) if layout == "contiguous" else output.transpose(1, 2).view(2, 33, 48)
-
-    want = viewed()
-    with isentrope.sdpa.activate():
-        torch.testing.assert_close(viewed(), want, rtol=1e-5, atol=1e-5)
 
 
 def test_activation_says_nothing():
