@@ -1,9 +1,8 @@
-"""Operators under torch's transforms: opcheck, compile, export, torch.func, checkpointing."""
+"""Operators under torch's transforms: opcheck, compile, export, torch.func. test_derivatives has checkpoints."""
 
 import pytest
 import torch
 from torch.autograd import forward_ad
-from torch.utils.checkpoint import checkpoint
 
 import isentrope
 from isentrope._core.call import Call
@@ -117,11 +116,3 @@ def test_forward_mode_through_decode_is_an_error(bits):
         decode(forward_ad.make_dual(q, torch.ones_like(q)))
     with forward_ad.dual_level():
         assert decode(q).isfinite().all(), "of constants there are none"
-
-
-def test_checkpointing_gives_the_same_gradients():
-    leaves = tensors(True)
-    loss = lambda *x: sum(part.sum() for part in both(*x))  # noqa: E731
-    want = torch.autograd.grad(loss(*leaves), leaves)
-    got = torch.autograd.grad(checkpoint(loss, *leaves, use_reentrant=False), leaves)
-    assert all(torch.equal(a, b) for a, b in zip(want, got))
