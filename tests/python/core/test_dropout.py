@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 import transformers as hf
 from dense import dense, dropout_factors
+from families import GQA, SIZES
 from test_attention import assert_output_and_gradients_are_dense, masks, tensors
 from torch.utils.checkpoint import checkpoint
 
@@ -134,14 +135,11 @@ def _same_document(starts_q, starts_k):
     return document(starts_q)[:, None] == document(starts_k)[None]
 
 
-@pytest.mark.parametrize("config", [
-    hf.LlamaConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                   num_key_value_heads=2, attention_dropout=0.1),
-    hf.BertConfig(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                  hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.1),
+@pytest.mark.parametrize("kind, config", [
+    (hf.AutoModelForCausalLM, hf.LlamaConfig(**GQA, attention_dropout=0.1)),
+    (hf.AutoModelForMaskedLM, hf.BertConfig(**SIZES, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.1)),
 ])  # fmt: skip
-def test_models_of_transformers_train(config):
-    kind = hf.AutoModelForCausalLM if config.model_type == "llama" else hf.AutoModelForMaskedLM
+def test_models_of_transformers_train(kind, config):
     model = kind.from_config(config, attn_implementation="isentrope").train()
     ids = torch.randint(3, 61, (2, 12))
 

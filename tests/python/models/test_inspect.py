@@ -11,6 +11,7 @@ import tiny_model
 import torch
 import transformers as hf
 from dispatched import Dispatched
+from families import model_of
 from refusals import assert_refused
 
 import isentrope
@@ -97,9 +98,7 @@ def test_the_longest_rows_of_a_head_are_those_its_window_leaves():
 
 
 def test_an_encoder():
-    sizes = dict(vocab_size=61, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
-    llama = hf.BertModel(hf.BertConfig(**sizes))
-    result = isentrope.inspect(llama, [torch.arange(9), torch.arange(20)])
+    result = isentrope.inspect(model_of("bert", "sdpa"), [torch.arange(9), torch.arange(20)])
     assert result.n == [9.0, 20.0], "every row of a text sees all of it"
 
 
