@@ -16,13 +16,10 @@ class Row(NamedTuple):
     """One attention call, in a model that reads the same token everywhere."""
 
     module: torch.nn.Module
-    scaling: float
     dim: int
     growth: torch.Tensor
     """[heads, rows]: the norm of each row's query over that of the first row. RoPE keeps norms, and equal tokens have
     equal hidden states, so that nothing but a scale by position makes a difference."""
-    product: float
-    """The norms of the first query and key of the first head, multiplied."""
 
 
 _rows: list[Row] = []
@@ -33,22 +30,13 @@ def _probe(module, query, key, value, attention_mask, scaling=None, **options):
         weights = (query @ key.transpose(-2, -1) * scaling).softmax(-1)
         return (weights @ value).transpose(1, 2), weights
     norms = query[0].detach().double().norm(dim=-1)
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    product = (query[0, 0, 0].norm() * key[0, 0, 0].norm()).item()
-    _rows.append(Row(module, scaling, query.shape[-1], norms / norms[:, :1], product))
+    _rows.append(Row(module, query.shape[-1], norms / norms[:, :1]))
     # Values of equal tokens are equal, and so are their weighted means.
     return value.repeat_interleave(query.shape[1] // value.shape[1], 1).transpose(1, 2), None
 
 
 AttentionInterface.register(PROBE, _probe)
 AttentionMaskInterface.register(PROBE, sdpa_mask)
-
-
-def rotary_factor(model) -> float:
-    found = {value for module in model.modules() for name, value in vars(module).items() if name.endswith("attention_scaling")}
-    factors = {float(value) for value in found if isinstance(value, (int, float))} - {1.0}
-    assert len(factors) <= 1, factors
-    return factors.pop() ** 2 if factors else 1.0
 
 
 def probed(model, length=12, token=5, **inputs) -> list[Row]:

@@ -7,7 +7,7 @@ import torch
 import transformers
 from sweep.inputs import inputs_of
 from sweep.judge import build, judge
-from sweep.scale import factor_on, measured_calls
+from sweep.scale import AGREES, compare, factor_on, measured_calls
 from transformers import AttentionInterface
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -108,7 +108,7 @@ YARN = 0.1 * math.log(32) + 1  # on queries and on keys
 def test_factors_on_queries_and_keys_are_measured(name, keys, on_queries, on_keys):
     model = build(name, "isentrope", **keys)
     calls = measured_calls(model, inputs_of(model))
-    assert len(calls) >= 2
+    assert len(calls) >= 2 and compare(model, calls) == AGREES
     for call in calls:
         assert (call.on_queries, call.on_keys) == pytest.approx((on_queries, on_keys), rel=1e-4)
 

@@ -5,9 +5,12 @@ import warnings
 import pytest
 import torch
 import transformers as hf
-from families import CAUSAL, GQA, SIZES, tokens
+from families import GQA, SIZES, tokens
 from refusals import assert_refused
-from scales import probed, rotary_factor, rule_scale
+from scales import probed, rule_scale
+from sweep.inputs import inputs_of
+from sweep.judge import build
+from sweep.scale import AGREES, compare, measured_calls
 
 import isentrope.hf
 from isentrope import ScaleRule
@@ -22,48 +25,13 @@ def of(kind, **keys):
     return getattr(hf, kind)(**keys)
 
 
-CONSTANT = {name: CAUSAL[name] for name in ("llama", "mistral", "qwen3", "gemma2", "gemma3", "gpt2", "gpt_neox")} | {
-    "yarn": lambda: of("LlamaConfig", **GQA, rope_parameters=YARN),
-    "granite": lambda: of("GraniteConfig", **GQA, attention_multiplier=0.3),
-    "gemma3n": lambda: of("Gemma3nTextConfig", **GQA, num_kv_shared_layers=0, hidden_size_per_layer_input=8,
-                          vocab_size_per_layer_input=61, laurel_rank=4, activation_sparsity_pattern=None,
-                          layer_types=["sliding_attention", "full_attention"]),
-    "gemma4": lambda: of("Gemma4TextConfig", **GQA, num_kv_shared_layers=0, hidden_size_per_layer_input=0,
-                         vocab_size_per_layer_input=61, global_head_dim=8),
-    "zamba2": lambda: of("Zamba2Config", **SIZES, mamba_d_state=8, n_mamba_heads=8, mamba_ngroups=1, num_mem_blocks=1,
-                         layers_block_type=["mamba", "hybrid"]),
-    "mistral4": lambda: of("Mistral4Config", **SIZES, num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=8,
-                           qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8, n_routed_experts=2, n_group=1,
-                           topk_group=1, num_experts_per_tok=1, moe_intermediate_size=16, first_k_dense_replace=2,
-                           rope_parameters=YARN | {"mscale_all_dim": 0.5, "mscale": 0.5, "llama_4_scaling_beta": 0.1}),
-}  # fmt: skip
+FAMILIES = [(name, {}) for name in ("mistral", "qwen3", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "gpt_neox", "mistral4", "zamba2")]
 
 
-@pytest.mark.parametrize("name", CONSTANT)
-def test_the_reported_scale_is_the_one_that_the_code_passes(name):
-    model = hf.AutoModel.from_config(CONSTANT[name]())
-    model_rule, factor = isentrope.hf.model_rule(model), rotary_factor(model)
-    assert model_rule.known
-    rows = probed(model, length=4)
-    assert rows
-    for row in rows:
-        assert rule_scale(model, 0, 1, row.dim) == pytest.approx(row.scaling * factor, rel=1e-6)
-
-
-@pytest.mark.parametrize("kind, key, keys", [
-    ("FalconH1Config", "key_multiplier", GQA | dict(mamba_d_ssm=32, mamba_n_heads=4, mamba_d_head=8, mamba_d_state=8)),
-    ("MuseSparkTextConfig", "qk_scale_factor", GQA | dict(moe_hidden_size=16, moe_intermediate_size=16, n_routed_experts=2,
-                                                          num_local_experts=2, num_experts_per_tok=1)),
-])  # fmt: skip
-def test_a_constant_on_q_or_k_is_told(kind, key, keys):
-    products = []
-    for value in (1.0, 0.25):
-        torch.manual_seed(0)
-        model = hf.AutoModel.from_config(of(kind, **keys, **{key: value}))
-        first, *_ = probed(model, length=3)
-        assert rule_scale(model, 0, 1, first.dim) == pytest.approx(value * first.scaling, rel=1e-6)
-        products.append(first.product)
-    assert products[1] / products[0] == pytest.approx(0.25, rel=1e-4)
+@pytest.mark.parametrize("name, keys", [*FAMILIES, ("llama", {"rope_parameters": YARN}), ("granite", {"attention_multiplier": 0.3})])
+def test_the_reported_scale_is_the_one_of_the_code(name, keys):
+    model = build(name, "isentrope", **keys)
+    assert compare(model, measured_calls(model, inputs_of(model))) == AGREES
 
 
 LONG = {
@@ -145,7 +113,8 @@ def test_a_rule_on_top_of_keys_by_length_is_refused_also_in_such_a_family():
 
 @pytest.mark.parametrize("name", [*LONG, "yarn"])
 def test_a_second_rule_by_length_is_refused_unless_forced(name):
-    model = hf.AutoModel.from_config((LONG | CONSTANT)[name](), attn_implementation="isentrope")
+    config = hf.LlamaConfig(**GQA, rope_parameters=YARN) if name == "yarn" else LONG[name]()
+    model = hf.AutoModel.from_config(config, attn_implementation="isentrope")
     assert isentrope.hf.model_rule(model).by_length
     assert_refused("must not scale by length already", isentrope.hf.set_rule, model, "logn(8)")
     isentrope.hf.set_rule(model, "logn(8)", force=True)

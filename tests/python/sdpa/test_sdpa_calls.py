@@ -97,7 +97,7 @@ def test_every_call_is_torchs():
         if isinstance(want, str):
             assert got == want, described(call)
             continue
-        # Of empty tensors torch's results have the shape of the queries, and not the broadcast one.
+        # Torch's results of empty tensors have the shape of the queries, and not the broadcast one.
         dropped_in = want if is_empty(call) else results(call, isentrope.scaled_dot_product_attention)
         for a, b in zip((*got, *dropped_in), (*want, *want), strict=True):
             tolerance = TOLERANCE[a.dtype] * (1 if a is got[0] or a is dropped_in[0] else 10)
