@@ -18,7 +18,6 @@ PACKAGES = (
     "opt_einsum==3.4.0", "jaxtyping==0.3.11", "wadler_lindig==0.1.8", "scipy", "tqdm",
 )  # fmt: skip
 TITLE = "Hessians of curvlinops-for-pytorch 3.0.1"
-DIFFERS: dict[str, str] = {}
 
 
 class Reader(torch.nn.Module):

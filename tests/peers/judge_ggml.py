@@ -25,7 +25,6 @@ TITLE = f"FLASH_ATTN_EXT of ggml, in {PACKAGE.replace('==', ' ')}"
 DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 MAX_ERROR = 5e-4
 """max_nmse_err() of the test."""
-DIFFERS: dict[str, str] = {}
 FIELDS = ("hsk", "hsv", "nh", "nr23", "kv", "nb", "mask", "sinks", "max_bias", "logit_softcap", "prec", "type_K", "type_V",
           "permute", "kv_view", "v_is_view_of_k")  # fmt: skip
 

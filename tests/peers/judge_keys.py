@@ -24,7 +24,6 @@ from case import Case, installed, tiny_llama, without_init
 
 PACKAGES = ("keys_vals==0.2.0", "lm_polygraph==0.7.0")
 TITLE = "weights of keys in keys-vals 0.2.0, kvpress 0.5.5, lm-polygraph 0.7.0"
-DIFFERS: dict[str, str] = {}
 KVPRESS = ("kvpress==0.5.5", "transformers==5.2.0")
 
 

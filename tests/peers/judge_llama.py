@@ -17,7 +17,6 @@ from case import Case
 from llama_sources import PACKAGE, REPOSITORY, backend, compiled, python_sources, sources
 
 TITLE = f"llama.cpp with the backend, {PACKAGE.replace('==', ' ')}"
-DIFFERS: dict[str, str] = {}
 MOST = 1e-3
 """Largest relative difference of the perplexity."""
 TIES = {"f32": 1e-3, "f16": 1e-3, "bf16": 2**-8}

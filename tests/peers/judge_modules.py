@@ -16,7 +16,6 @@ from isentrope.sdpa import activation
 
 PACKAGES = ("diffusers==0.42.1", "timm==1.0.31", "importlib_metadata", "zipp")
 TITLE = "models of diffusers 0.42.1, layers of timm 1.0.31, modules of torch"
-DIFFERS: dict[str, str] = {}
 
 
 def cases(folder: Path) -> Iterator[Case]:

@@ -15,7 +15,6 @@ PACKAGE = "onnx==1.23.2"
 TITLE = f"Attention of {PACKAGE.replace('==', ' ')}"
 # Absolute and relative tolerance by type; that of float32 is ONNX's own.
 TOLERANCES = {torch.float32: (1e-7, 1e-3), torch.float16: (1e-3, 1e-3), torch.bfloat16: (1e-2, 1e-2)}
-DIFFERS: dict[str, str] = {}
 
 
 def cases(folder: Path) -> Iterator[Case]:

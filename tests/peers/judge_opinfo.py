@@ -15,7 +15,6 @@ from case import Case, installed, normalized_error
 TITLE = f"OpInfo samples of torch {torch.__version__.partition('+')[0]}"
 # Relative errors that are always allowed, also for gradients of saturated rows.
 ALLOWED = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 4e-2}
-DIFFERS: dict[str, str] = {}
 SEEDS = 64
 """Calls that the mean of a sample with dropout is taken over."""
 

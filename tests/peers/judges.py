@@ -5,7 +5,7 @@
     judges.py FOLDER onnx opinfo        some of them
     judges.py FOLDER --record FILE      also writes the counts into a record
 
-Fails if a case differs without a reason in the adapter, if a reason is no longer needed, or if a judge has no cases.
+Fails if a case differs, or if a judge has no cases.
 Downloads are kept in FOLDER.
 """
 
@@ -27,35 +27,29 @@ JUDGES = ("onnx", "opinfo", "ggml", "llama", "modules", "keys", "curvlinops")
 def counts_of(name: str, folder: Path) -> tuple[dict, list[str]]:
     """Returns the counts of one judge, and its failures as lines of text."""
     adapter = importlib.import_module(f"judge_{name}")
-    begin, failures, left_out, explained = time.monotonic(), [], collections.Counter(), collections.Counter()
+    begin, failures, left_out = time.monotonic(), [], collections.Counter()
     cases = agree = 0
     for case in adapter.cases(folder):
         cases += 1
-        reason = next((text for prefix, text in adapter.DIFFERS.items() if case.name.startswith(prefix)), "")
         if case.left_out:
             left_out[case.left_out] += 1
             continue
         try:
             case.check()
         except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-            if reason:
-                explained[reason] += 1
-            else:
-                failures.append(f"{name}: {case.name}: {str(error).strip().splitlines()[0] if str(error) else type(error)}")
+            failures.append(f"{name}: {case.name}: {str(error).strip().splitlines()[0] if str(error) else type(error)}")
             continue
         agree += 1
-    failures += [f"{name}: no case differs any more: {text}" for text in set(adapter.DIFFERS.values()) - set(explained)]
     if agree == 0:
         failures.append(f"{name}: no case was computed")
     counts = {
-        "name": name, "title": adapter.TITLE, "cases": cases, "agree": agree, "differ": dict(explained), "left out": dict(left_out),
+        "name": name, "title": adapter.TITLE, "cases": cases, "agree": agree, "differ": {}, "left out": dict(left_out),
         "failed": len(failures),
     }  # fmt: skip
-    print(f"{adapter.TITLE}: {cases} cases, {agree} agree, {sum(explained.values())} differ for a known reason, "
-          f"{sum(left_out.values())} left out, {len(failures)} failures, {time.monotonic() - begin:.0f} s", flush=True)  # fmt: skip
-    for kind, reasons in (("differ", explained), ("left out", left_out)):
-        for reason, count in reasons.items():
-            print(f"  {count} {kind}: {reason}")
+    print(f"{adapter.TITLE}: {cases} cases, {agree} agree, {sum(left_out.values())} left out, {len(failures)} failures, "
+          f"{time.monotonic() - begin:.0f} s", flush=True)  # fmt: skip
+    for reason, count in left_out.items():
+        print(f"  {count} left out: {reason}")
     return counts, failures
 
 
