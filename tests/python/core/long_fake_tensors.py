@@ -1,4 +1,4 @@
-"""Fake tensors: every operator and function returns the right shapes and types without reading data."""
+"""Fake tensors: every operator and function returns the right shapes and types without reading data; and schemas."""
 
 import pytest
 import torch
@@ -79,6 +79,7 @@ def test_the_operators_are_all():
 def test_operators_read_no_data(name):
     operator, arguments = OPERATORS[name]
     want = looks(operator(*arguments))
+    torch.library.opcheck(operator.default, arguments, test_utils="test_schema")
     with FakeTensorMode() as mode:
         fakes = (mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in arguments)
         assert looks(operator(*fakes)) == want

@@ -160,27 +160,6 @@ def test_float32_queries_over_16_bit_keys(name, compiled, dtype):
     torch.testing.assert_close(list(got), list(want), rtol=2e-2, atol=2e-2, check_dtype=False)
 
 
-@pytest.mark.parametrize("wanted", [("entropy",), DIFFERENTIABLE])
-def test_operators_under_opcheck(wanted):
-    from isentrope._core.call import Call
-    from isentrope.statistics import wanted_bits
-
-    leaves = tensors()
-    bias, lambda_, sinks = numbers(B, H, S, K), numbers(B, H, S), numbers(H)
-    call = Call(*leaves, bias=bias, lambda_=lambda_, sinks=sinks, causal=2)
-    bits = wanted_bits(tuple(wanted))
-    with torch.no_grad():
-        output, statistics, _ = torch.ops.isentrope.attention(*call, bits)
-        point = (*call, bits, output, statistics)
-        tangents = [torch.randn_like(x) for x in (*leaves, bias, lambda_, sinks)]
-        t_output, t_statistics = torch.ops.isentrope.attention_tangent(*point, *tangents)
-    upstream = torch.randn_like(t_output), torch.randn_like(t_statistics)
-    tests = ("test_schema", "test_faketensor")
-    torch.library.opcheck(torch.ops.isentrope.attention_tangent.default, (*point, *tangents), test_utils=tests)
-    second = (*point, *tangents, t_output, t_statistics, *upstream, True, True, True)
-    torch.library.opcheck(torch.ops.isentrope.attention_second_order.default, second, test_utils=tests)
-
-
 def test_third_order_is_an_error():
     x = tuple(part.detach() for part in tensors())
     hessian = lambda q: torch.func.hessian(lambda q: square(ours)(q, *x[1:]))(q).square().sum()  # noqa: E731
