@@ -13,6 +13,7 @@ import isentrope.hf
 from isentrope import ScaleRule
 from isentrope._core.masks import Masks
 from isentrope.hf.masks import RowMask, row_mask
+from isentrope.hf.register import attention_forward
 
 NOTHING = torch.zeros(2, dtype=torch.long)
 LEFT = torch.tensor([5, 0])
@@ -181,19 +182,23 @@ def test_the_mask_decides_and_not_is_causal_of_the_module(kind, config):
     torch.testing.assert_close(got, want, rtol=0, atol=2e-5 * want.abs().max().item())
 
 
-def largest_bytes(name, implementation, length):
-    """Returns the bytes of the largest tensor that any operation returns."""
+def bytes_made(call):
+    """Returns the result of the call, and the bytes of each tensor that an operation makes in it."""
     sizes = []
 
     def note(function, args, kwargs, result):
-        tensors = (x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and not isinstance(x, RowMask))
-        sizes.extend(x.untyped_storage().nbytes() for x in tensors)
+        tensors = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and not isinstance(x, RowMask)]
+        given = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and type(x) is not RowMask}
+        sizes.extend(x.untyped_storage().nbytes() for x in tensors if x.untyped_storage().data_ptr() not in given)
 
+    with torch.no_grad(), Dispatched(note):
+        return call(), sizes
+
+
+def largest_bytes(name, implementation, length):
     # Only the last token's logits, because those of all tokens grow with the length.
     inputs = inputs_of(name, length, "left") | {"logits_to_keep": 1}
-    with torch.no_grad(), Dispatched(note):
-        model_of(name, implementation)(**inputs)
-    return max(sizes)
+    return max(bytes_made(lambda: model_of(name, implementation)(**inputs))[1])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -204,6 +209,24 @@ def test_nothing_of_queries_times_keys_is_allocated(name):
 
 def test_under_sdpa_something_of_queries_times_keys_is_allocated():
     assert largest_bytes("mistral", "sdpa", 1024) >= 3.9 * largest_bytes("mistral", "sdpa", 512)
+
+
+@pytest.mark.parametrize("passed, options", [
+    ({"sliding_window": 128, "s_aux": torch.randn(4)}, {"window_size": (127, -1)}), ({"softcap": 2.0}, {"soft_cap": 2.0}),
+])  # fmt: skip
+def test_a_layer_makes_little_beside_the_call_of_the_operator(passed, options):
+    """A few numbers for each token: neither masks nor copies of queries, keys or values."""
+    q, k, v = (torch.randn(1, 1024, heads, 16).transpose(1, 2) for heads in (4, 2, 2))
+    function = masking_utils.sliding_window_causal_mask_function(128) if "sliding_window" in passed else FUNCTIONS["causal"]
+
+    def layer():
+        mask = row_mask(1, 1024, 1024, mask_function=function, attention_mask=torch.ones(1, 1024, dtype=torch.bool))
+        return attention_forward(torch.nn.Module(), q, k, v, mask, **passed)[0]
+
+    got, sizes = bytes_made(layer)
+    want, of_operator = bytes_made(lambda: isentrope.attention(q, k, v, causal=True, sinks=passed.get("s_aux"), **options))
+    torch.testing.assert_close(got, want.transpose(1, 2))
+    assert sum(sizes) <= sum(of_operator) + 64 * 1024
 
 
 @pytest.mark.parametrize("name, n", [("llama4", 5), ("gpt_oss", 5), ("paligemma", 7)])
