@@ -15,6 +15,21 @@ import isentrope.hf
 from isentrope.models import projections
 
 
+@pytest.fixture(autouse=True)
+def clips_end(monkeypatch):
+    """Removes each clip after its test, because clips replace torch's function."""
+    clips, start = [], isentrope.QKClip.__init__
+
+    def recorded(clip, *args, **options):
+        start(clip, *args, **options)
+        clips.append(clip)
+
+    monkeypatch.setattr(isentrope.QKClip, "__init__", recorded)
+    yield
+    for clip in clips:
+        clip.remove()
+
+
 class Attention(nn.Module):
     """Grouped heads with projections in one layer or two, and one of two attention functions."""
 
@@ -108,7 +123,6 @@ def test_accumulation_and_checkpoints_change_nothing(use_reentrant):
             for x in batch.chunk(parts):
                 model(x.requires_grad_()).square().sum().backward()
             clip.step()
-        clip.remove()
         clips.append(clip), models.append(model)
     assert clips[0].clipped.any() and torch.equal(clips[0].clipped, clips[1].clipped)
     torch.testing.assert_close(clips[1].largest, clips[0].largest)
@@ -129,7 +143,6 @@ def test_an_optimizer_may_call_it():
             optimizer.step()
             hooked or clip.step()
             optimizer.zero_grad()
-        clip.remove()
         assert clip.clipped.any()
     for a, b in zip(*(model.parameters() for model in models)):
         assert torch.equal(a, b)
@@ -168,7 +181,6 @@ def test_a_function_finds_the_projections_of_other_attention_modules():
     gamma = (0.5 / clip.largest).clamp(max=1)[:, None, None]
     torch.testing.assert_close(model[0].wq(x).unflatten(-1, (-1, 8)).transpose(1, 2), gamma * q)
     assert clip.clipped.all() and torch.equal(model[0].wk.weight, keys)
-    clip.remove()
 
 
 QUICK = {(isentrope.attention, False, "aot_eager"), (torchs_function, True, "aot_eager")}
@@ -187,7 +199,6 @@ def test_compiled_without_a_graph_break(function, checkpointed, backend):
     for _ in range(2):
         model(x).sum().backward()
         clip.step()
-    clip.remove()
     clip_of_compiled = isentrope.QKClip(compiled, 3.0, projections=of_qkv)
     # Required by torch for compiled checkpoints: repeating a forward pass changes no maximum.
     with torch._dynamo.config.patch(skip_fwd_side_effects_in_bwd_under_checkpoint=True):
@@ -195,7 +206,6 @@ def test_compiled_without_a_graph_break(function, checkpointed, backend):
         for _ in range(2):
             run(x).sum().backward()
             clip_of_compiled.step()
-    clip_of_compiled.remove()
     assert clip.clipped.any()
     torch.testing.assert_close(clip_of_compiled.largest, clip.largest)
     assert torch.equal(clip_of_compiled.clipped, clip.clipped)
@@ -238,7 +248,6 @@ def test_the_further_keys_of_torchs_module(size):
     clip = isentrope.QKClip(model, tau)
     model(x, keys, keys, need_weights=False)
     clip.step()
-    clip.remove()
     torch.testing.assert_close(clip.largest, before.amax((0, 2, 3)))
     assert (before[..., :-2].amax((0, 2, 3)) < clip.largest).all() and (clip.largest > tau).all()
     gamma = (tau / clip.largest)[:, None, None]
@@ -325,15 +334,15 @@ NORMS = ["q_norm", "norm_k", "query_layernorm", "norm_query", "qk_layer_norms", 
 def test_norms_are_refused_by_their_names(name):
     with pytest.raises(ValueError, match=f"must not be normalised after their projections.*got {name}: leave"):
         isentrope.QKClip(Normed(name, nn.RMSNorm(8)), projections=NAMED)
-    isentrope.QKClip(Normed(name, nn.Identity()), projections=NAMED).remove()
+    isentrope.QKClip(Normed(name, nn.Identity()), projections=NAMED)
 
 
 def test_norms_of_other_vectors_are_none_of_queries():
     for name in ("q_a_layernorm", "kv_a_layernorm", "norm", "o_norm"):
-        isentrope.QKClip(Normed(name, nn.RMSNorm(8)), projections=NAMED).remove()
+        isentrope.QKClip(Normed(name, nn.RMSNorm(8)), projections=NAMED)
     model = Normed("indexer.k_norm", nn.RMSNorm(8))
     model.indexer.wk = nn.Linear(32, 8)
-    isentrope.QKClip(model, projections=NAMED).remove()
+    isentrope.QKClip(model, projections=NAMED)
 
 
 def test_what_cannot_be_scaled_is_refused():
@@ -353,6 +362,7 @@ def test_what_cannot_be_scaled_is_refused():
     shared[1].qkv.weight = shared[0].qkv.weight
     with pytest.raises(ValueError, match="one attention; got one of 1 twice"):
         isentrope.QKClip(shared, projections=NAMED)
+    assert not shared[0]._forward_hooks, "a refused model is not read"
     eager = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**GQA, attn_implementation="eager")).train()
     clip = isentrope.QKClip(eager)
     eager(torch.randint(3, 61, (1, 8)))

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from test_qk_clip import NAMED, Attention, blocks, torchs_function
+from test_qk_clip import NAMED, Attention, blocks, clips_end, torchs_function  # noqa: F401, clips end after each test
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 from torch._subclasses import FakeTensorMode
@@ -15,21 +15,6 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 import isentrope
 from isentrope._core.observers import running
 from isentrope.models import projections
-
-
-@pytest.fixture(autouse=True)
-def clips_end(monkeypatch):
-    """Removes each clip after its test, because clips replace torch's function."""
-    clips, start = [], isentrope.QKClip.__init__
-
-    def recorded(clip, *args, **options):
-        start(clip, *args, **options)
-        clips.append(clip)
-
-    monkeypatch.setattr(isentrope.QKClip, "__init__", recorded)
-    yield
-    for clip in clips:
-        clip.remove()
 
 
 class Block(nn.Module):
@@ -88,7 +73,6 @@ def test_a_module_inside_does_not_end_the_reading_of_the_outer_one():
         clip = isentrope.QKClip(model, 1e9, projections=NAMED)
         model(x)
         clip.step()
-        clip.remove()
         largest = [model[0].logits(x + inner(x)), inner.logits(x) if training else torch.full((1, 4, 1, 1), -torch.inf)]
         torch.testing.assert_close(clip.largest, torch.cat([logits.amax((0, 2, 3)) for logits in largest]))
 
@@ -105,7 +89,6 @@ def test_a_layer_that_cannot_be_read_is_named_beside_one_that_can():
     model(torch.randn(1, 3, 32))
     with pytest.raises(ValueError, match="got forward passes without such a call of 1: pass projections="):
         clip.step()
-    clip.remove()
     clip = isentrope.QKClip(model, projections=lambda name, module: None if name == "1" else NAMED(name, module))
     model(torch.randn(1, 3, 32))
     clip.step()
@@ -165,7 +148,6 @@ def test_frozen_projections_are_left_alone():
     model(torch.randn(2, 9, 32))
     clip.step()
     assert torch.equal(model[0].qkv.weight, before) and set(clip.state_dict()["largest"]) == {"1"}
-    clip.remove()
     with pytest.raises(ValueError, match="got frozen ones alone"):
         isentrope.QKClip(model[:1], projections=NAMED)
     model[0].qkv.adapter = nn.Linear(3, 3)
@@ -210,14 +192,6 @@ def test_a_later_clip_takes_the_place_of_an_earlier_one():
     assert not model[0]._forward_hooks and not model[0]._forward_pre_hooks
     third = isentrope.QKClip(pickle.loads(pickle.dumps(model)), projections=NAMED)
     assert third.largest.shape == (4,)
-
-
-def test_a_refused_model_is_not_read():
-    model = blocks()
-    model[1].qkv.weight = model[0].qkv.weight
-    with pytest.raises(ValueError, match="got one of 1 twice"):
-        isentrope.QKClip(model, projections=NAMED)
-    assert not model[0]._forward_hooks
 
 
 @pytest.mark.parametrize("wrapped", [torch.compile, checkpoint_wrapper])
