@@ -25,16 +25,20 @@ def key(path):
     return json.loads((path / "config.json").read_text()).get("isentrope_rule")
 
 
-@pytest.mark.parametrize(
-    "layers, saved", [(None, "logn(train_len=8)"), ([0, 2], {"0": "logn(train_len=8)", "2": "logn(train_len=8)"})]
-)
-def test_a_rule_comes_back_with_its_model(tmp_path, layers, saved):
+@pytest.mark.parametrize("rules, saved", [
+    ([("logn(8)", None)], "logn(train_len=8)"),
+    ([("logn(8)", [0, 2])], {"0": "logn(train_len=8)", "2": "logn(train_len=8)"}),
+    ([("logn(8)", [0]), ("entropy_invariant(base=4)", [1])], {"0": "logn(train_len=8)", "1": "entropy_invariant(base=4)"}),
+    ([("logn(8)", None), (None, None)], None),
+])  # fmt: skip
+def test_rules_come_back_with_their_model(tmp_path, rules, saved):
     llama = model()
     plain = llama(TOKENS).logits
-    isentrope.hf.set_rule(llama, "logn(8)", layers)
+    for rule, layers in rules:
+        isentrope.hf.set_rule(llama, rule, layers)
+        llama.save_pretrained(tmp_path)
     want = llama(TOKENS).logits
-    assert not torch.equal(want, plain)
-    llama.save_pretrained(tmp_path)
+    assert torch.equal(want, plain) == (saved is None)
     assert key(tmp_path) == saved
     assert torch.equal(load(tmp_path)(TOKENS).logits, want)
     load(tmp_path).save_pretrained(tmp_path / "again")
@@ -42,19 +46,6 @@ def test_a_rule_comes_back_with_its_model(tmp_path, layers, saved):
         tmp_path / "again", attn_implementation="isentrope", output_loading_info=True
     )
     assert torch.equal(again.eval()(TOKENS).logits, want)
-
-
-def test_rules_of_several_layers_and_of_none(tmp_path):
-    llama = model()
-    isentrope.hf.set_rule(llama, "logn(8)", [0])
-    isentrope.hf.set_rule(llama, "entropy_invariant(base=4)", [1])
-    llama.save_pretrained(tmp_path)
-    assert key(tmp_path) == {"0": "logn(train_len=8)", "1": "entropy_invariant(base=4)"}
-    assert torch.equal(load(tmp_path)(TOKENS).logits, llama(TOKENS).logits)
-    isentrope.hf.set_rule(llama, None)
-    llama.save_pretrained(tmp_path)
-    assert key(tmp_path) is None
-    assert torch.equal(load(tmp_path)(TOKENS).logits, llama(TOKENS).logits)
 
 
 def test_a_model_with_a_rule_under_another_attention_warns(tmp_path):

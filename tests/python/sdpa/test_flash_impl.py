@@ -3,6 +3,7 @@
 No GPU is needed: the dispatcher's table is read, and the same implementations compute for the CPU, for which torch has none.
 """
 
+import functools
 import math
 
 import pytest
@@ -166,34 +167,26 @@ def wanted_by_document(q, keys, rule, window):
 
 @pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (2, 0)])
 @pytest.mark.parametrize("into", [False, True])
-def test_first_keys_of_each_document(rule, window, into):
+@pytest.mark.parametrize("paged", [False, True])
+def test_pages_and_first_keys_of_each_document(rule, window, into, paged):
+    if into and not hasattr(attention.varlen, "varlen_attn_out"):
+        pytest.skip("this torch writes into no output of the caller's")
     q, k, v = documents(requires_grad=False)
-    used = torch.tensor([5, 2, 0, 4], dtype=torch.int32)
-    keys = [[x[STARTS_K[i] : STARTS_K[i] + used[i]] for x in (k, v)] for i in range(4)]
+    if paged:
+        k, v = (torch.randn(11, 3, 2, 8) for _ in range(2))
+        table = torch.tensor([[7, 1, 0], [4, 9, 9], [3, 3, 3], [10, 5, 2]], dtype=torch.int32)
+        starts_k, used = None, torch.tensor([7, 2, 1, 9], dtype=torch.int32)
+        keys = [[x[table[i].long()].flatten(0, 1)[: used[i]] for x in (k, v)] for i in range(4)]
+    else:
+        starts_k, table, used = STARTS_K, None, torch.tensor([5, 2, 0, 4], dtype=torch.int32)
+        keys = [[x[STARTS_K[i] : STARTS_K[i] + used[i]] for x in (k, v)] for i in range(4)]
     want, want_lse = wanted_by_document(q, keys, rule, window)
-    check_cache(q, k, v, STARTS_K, used, None, window, into, want, want_lse)
-
-
-@pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (2, 0)])
-@pytest.mark.parametrize("into", [False, True])
-def test_pages(rule, window, into):
-    q, pages_k, pages_v = (x.requires_grad_(False) for x in packed((9, 4, 8), (11, 3, 2, 8), (11, 3, 2, 8)))
-    table = torch.tensor([[7, 1, 0], [4, 9, 9], [3, 3, 3], [10, 5, 2]], dtype=torch.int32)
-    used = torch.tensor([7, 2, 1, 9], dtype=torch.int32)
-    keys = [[x[table[i].long()].flatten(0, 1)[: used[i]] for x in (pages_k, pages_v)] for i in range(4)]
-    want, want_lse = wanted_by_document(q, keys, rule, window)
-    check_cache(q, pages_k, pages_v, None, used, table, window, into, want, want_lse)
-
-
-def check_cache(q, k, v, starts_k, used, table, window, into, want, want_lse):
-    options = dict(window_size=window, enable_gqa=True, seqused_k=used, block_table=table)
-    call = varlen_attn
-    if into:
-        if not hasattr(attention.varlen, "varlen_attn_out"):
-            pytest.skip("this torch writes into no output of the caller's")
-        out = torch.empty_like(q)
-        call = lambda *rest, **named: attention.varlen.varlen_attn_out(out, *rest, **named)  # noqa: E731
-    output, lse = call(q, k, v, STARTS_Q, starts_k, 4, 9, return_aux=attention.varlen.AuxRequest(lse=True), **options)
+    out = torch.empty_like(q)
+    call = functools.partial(attention.varlen.varlen_attn_out, out) if into else varlen_attn
+    output, lse = call(
+        q, k, v, STARTS_Q, starts_k, 4, 9, return_aux=attention.varlen.AuxRequest(lse=True), window_size=window, enable_gqa=True,
+        seqused_k=used, block_table=table,
+    )  # fmt: skip
     torch.testing.assert_close((output, lse), (want, want_lse.transpose(0, 1)))
     assert not into or output is out
 
