@@ -202,7 +202,9 @@ def test_a_token_beyond_the_vocabulary(name, folder):
 
 
 @every_reader
-def test_texts_that_never_end(name, folder):
+def test_what_cannot_be_read(name, folder):
+    refused(name, command(name, folder, "--text", folder / "text.txt", *READERS[name]), "must be a folder with config.json or a GGUF file")
+    refused(name, command(name, folder / "tiny", "--text", folder / "none.txt", *READERS[name]), "none.txt")
     refused(name, command(name, folder / "tiny", "--text", "/dev/zero", *READERS[name]), "must hold at most 256 MiB")
     refused(name, command(name, folder / "tiny", "--text", folder, *READERS[name]), "Is a directory")
 

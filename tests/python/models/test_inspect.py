@@ -181,17 +181,6 @@ def test_the_command_writes_table_json_and_report(folder):
     assert (folder / "report.json").read_text() == "of somebody else"
 
 
-def test_the_command_names_what_is_wrong(folder):
-    model, text = folder / "tiny", folder / "text.txt"
-    for message, *arguments in (
-        ("MODEL must be a folder with config.json or a GGUF file", folder, "--text", text),
-        ("none.txt", model, "--text", folder / "none.txt"),
-        ("it is a folder", model, "--text", text, "--output", folder),
-        ("a whole number from 1 to 100000000 is needed; got -5", model, "--text", text, "--max-length", -5),
-    ):
-        tiny_model.refused("inspect", tiny_model.command("inspect", *arguments), message)
-
-
 @pytest.mark.long
 def test_without_transformers_the_command_says_what_to_install(folder):
     (folder / "transformers.py").write_text("raise ModuleNotFoundError('none', name='transformers')")
