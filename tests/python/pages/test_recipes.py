@@ -63,6 +63,7 @@ def test_every_head_is_logged_offline_and_drawn(tmp_path):
     (written,) = ROOT.glob(f"results/wandb/offline-run-*-{log.stem}/run-{log.stem}.wandb")
     logged = written.read_bytes()
     assert all(f"attention/{module}/head{head}/max_logit".encode() in logged for module, head in heads)
+    assert b"attention/max_logit" in logged
     report = tmp_path / "report.html"
     subprocess.run(["isentrope", "report", log, "--output", report], check=True)
     assert report.read_text().count("<figure>") == 5
