@@ -173,16 +173,12 @@ def test_the_trainer_logs_it(tmp_path):
     assert latest.entropy.numel() == latest.summary(below=100)["attention/collapsed"] > 4
 
 
-def reading_of(model, x):
-    return read(model, x)[1]
-
-
 def test_tensorboard_gets_every_head(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from torch.utils.tensorboard import SummaryWriter
 
-    reading = reading_of(Block("isentrope"), torch.randn(2, 20, 32))
+    _, reading = read(Block("isentrope"), torch.randn(2, 20, 32))
     with SummaryWriter(tmp_path) as writer:
         monitor_logs.TensorBoard(writer)(7, reading)
     curves = EventAccumulator(str(tmp_path)).Reload()

@@ -4,6 +4,7 @@ import copy
 import warnings
 
 import pytest
+import tiny_model
 import torch
 import transformers as hf
 from families import CAUSAL, ENCODERS, GQA, SIZES
@@ -244,23 +245,14 @@ def test_attention_with_unknown_projections_is_named():
 
 @pytest.mark.parametrize("implementation", ["sdpa", pytest.param("isentrope", marks=pytest.mark.long)])
 def test_the_trainer_clips(tmp_path, implementation):
-    torch.manual_seed(3)
-    model = hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**GQA, attn_implementation=implementation))
-    for name, parameter in model.named_parameters():
-        parameter.data *= 40 if "q_proj" in name or "k_proj" in name else 1
-    rows = [{"input_ids": row, "labels": row} for row in torch.randint(3, 61, (8, 24))]
-    arguments = hf.TrainingArguments(
-        str(tmp_path), max_steps=3, per_device_train_batch_size=2, gradient_accumulation_steps=2, logging_steps=1, report_to=[],
-        use_cpu=True, disable_tqdm=True, save_strategy="no", learning_rate=1e-4,
-    )  # fmt: skip
-    clipping = qk_clip.callback(tau=1.0)
-    trainer = hf.Trainer(model, arguments, train_dataset=rows, callbacks=[clipping])
+    model, clipping = tiny_model.model(implementation, sharper=40), qk_clip.callback(tau=1.0)
+    options = {"max_steps": 3, "gradient_accumulation_steps": 2, "logging_steps": 1, "learning_rate": 1e-4}
+    trainer = tiny_model.tiny_trainer(model, tmp_path, clipping, **options)
     trainer.train()
     logged = [entry["qk_clip/max_logit"] for entry in trainer.state.log_history if "loss" in entry]
     assert len(logged) == 3 and logged[0] > 50 and max(logged[1:]) < 3, logged
     assert clipping.clip.clipped.max() >= 1
     first = clipping.clip
-    for name, parameter in model.named_parameters():
-        parameter.data *= 10 if "q_proj" in name or "k_proj" in name else 1
+    tiny_model.sharpen(model, 10)
     trainer.train()  # a second training clips too
     assert clipping.clip is not first and clipping.clip.clipped.max() >= 1 and clipping.clip.largest.max() < 3
