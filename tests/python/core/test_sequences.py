@@ -256,8 +256,7 @@ def test_rows_beyond_the_sequence_are_refused():
     q, k = torch.randn(1, 2, 4, 8), torch.randn(1, 2, 22, 8)
     place = {"key_offset": 10, "sequence_keys": 32}
     message = "query_offset must leave the 4 queries within the 32 keys of the sequence under bottom_right; got 29"
-    with pytest.raises(ValueError, match=message):
-        isentrope.attention(q, k, k, causal=True, query_offset=29, **place)
+    assert_refused(message, isentrope.attention, q, k, k, causal=True, query_offset=29, **place)
     isentrope.attention(q, k, k, causal=True, query_offset=28, **place)
     isentrope.attention(q, k, k, causal="top_left", query_offset=29, **place)
 

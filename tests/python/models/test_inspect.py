@@ -117,8 +117,7 @@ def test_a_model_that_cannot_be_inspected_is_left_as_it_was():
     config = hf.RoFormerConfig(vocab_size=61, hidden_size=32, num_hidden_layers=1, num_attention_heads=4)
     llama = hf.RoFormerModel(config)
     before = llama.config._attn_implementation
-    with pytest.raises(ValueError, match="must use attn_implementation|must call the attention"):
-        isentrope.inspect(llama, texts())
+    assert_refused("must use attn_implementation|must call the attention", isentrope.inspect, llama, texts())
     assert llama.config._attn_implementation == before and llama.training
 
 
