@@ -3,6 +3,9 @@ import os
 import sys
 import tempfile
 
+# Before torch is imported: threads that wait sleep, and do not spin while tests share the processor.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 import pytest
 import torch
 
