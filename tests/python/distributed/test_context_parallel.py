@@ -69,10 +69,11 @@ ONE_OR_FOUR = [pytest.param(ranks, marks=pytest.mark.long) for ranks in (1, 4)]
 
 @pytest.mark.parametrize("ranks", [2, *ONE_OR_FOUR])
 @pytest.mark.parametrize("cases", [every_option, *(pytest.param(x, marks=pytest.mark.long) for x in (every_mask, every_length))])
+@pytest.mark.parametrize("layout", ["zigzag", pytest.param("contiguous", marks=pytest.mark.long)])
 @over()
-def test_equals_one_process(rank, ranks, cases):
-    for way in WAYS:
-        cases(rank, ranks, way)
+def test_equals_one_process(rank, ranks, cases, layout):
+    for method in ("ring", "all_gather", "all_to_all"):
+        cases(rank, ranks, {"method": method, "layout": layout})
 
 
 @pytest.mark.long
