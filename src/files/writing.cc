@@ -142,7 +142,8 @@ bool may_be_written(const Destination& to) {
 }  // namespace
 
 void write_file(const fs::path& path, Parts parts) {
-  if (!write_to_destination(destination_of(path), parts)) fail(path, std::strerror(errno));
+  if (!write_to_destination(destination_of(path), parts))
+    fail(path, std::generic_category().message(errno));
 }
 
 void write_file(const fs::path& path, std::string_view text) {
@@ -151,7 +152,7 @@ void write_file(const fs::path& path, std::string_view text) {
 
 void require_writable(const fs::path& path) {
   if (!may_be_written(destination_of(path)))
-    fail(path, errno == EISDIR ? "it is a folder" : std::strerror(errno));
+    fail(path, errno == EISDIR ? "it is a folder" : std::generic_category().message(errno));
 }
 
 void make_folders(const fs::path& folder, std::error_code& error) {

@@ -113,7 +113,7 @@ void* Device::State::allocate(std::size_t bytes) const {
   const Current current(context_);
   Address address = 0;
   driver().require(driver().allocate(&address, bytes), "allocate memory");
-  return reinterpret_cast<void*>(address);
+  return reinterpret_cast<void*>(address);  // NOLINT(*-no-int-to-ptr): the driver's are numbers
 }
 
 void Device::State::free(void* data) const noexcept {

@@ -21,7 +21,8 @@ void find(void* library, Function*& function, const char* name) {
 Driver opened() {
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    throw DriverError("[cuda] NVIDIA's driver must be installed; got " + std::string(dlerror()), 0);
+    const std::string error = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc has one per thread
+    throw DriverError("[cuda] NVIDIA's driver must be installed; got " + error, 0);
   }
   Driver found{};
   find(library, found.init, "cuInit");
