@@ -104,7 +104,7 @@ void add_tables(const Tables& tables, Arguments& arguments) {
 
 Rows rows_of(const Call& call, std::int64_t tile, Address to_lambda) {
   const AttentionOptions& options = call.options;
-  const Handle stream = call.stream;
+  auto* const stream = call.stream;
   const std::int64_t queries = call.queries();
   const Loaded kernel = call.device.find(needs_of(call, tile, to_lambda != 0));
   Rows rows;
