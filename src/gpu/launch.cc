@@ -86,7 +86,6 @@ void launch(const Loaded& loaded, const Grid& grid, const Arguments& arguments, 
   // Triton's kernels have two more parameters for scratch memory, which these do not use.
   values.resize(values.size() + 2, 0);
   std::vector<void*> pointers;
-  pointers.reserve(values.size());
   for (std::uint64_t& value : values) pointers.push_back(&value);
   const auto programs = [](std::int64_t count) { return static_cast<unsigned>(count); };
   driver().require(

@@ -24,7 +24,7 @@ constexpr std::uint32_t kNumbers = [] {
   for_each_statistic([&](const Statistic& statistic) { count += statistic.of_row != nullptr; });
   return count;
 }();
-constexpr std::size_t kRow = 8 * (kNumbers + 1);
+constexpr std::size_t kRow = 8 * (std::size_t{kNumbers} + 1);
 
 // Calls visit(number) for each number of the row.
 template <typename Row, typename Visit>

@@ -147,7 +147,7 @@ bool apply_policy(ScaleRule& rule, std::string_view key, std::string_view value)
     if (named) {
       length.source = static_cast<LengthSource>(found - kSourceNames.begin());
     } else {
-      length.fixed = *number;
+      length.fixed = number;
     }
   } else if (key == "n_min") {
     length.n_min = parse_number(key, value);
