@@ -79,10 +79,11 @@ class Arena {
   bool take_bytes(const isentrope_array& array, std::vector<bool>& taken) const {
     if (array.data == nullptr) return true;
     std::int64_t count = 1;
+    // Without elements the other extents may be of any size.
     for (int axis = 0; axis < array.rank; ++axis) {
-      if (array.extents[axis] <= 0) return true;  // no elements
-      count *= array.extents[axis];
+      if (array.extents[axis] <= 0) return true;
     }
+    for (int axis = 0; axis < array.rank; ++axis) count *= array.extents[axis];
     bool apart = true;
     for (std::int64_t element = 0; element < count; ++element) {
       std::int64_t rest = element, offset = 0;
