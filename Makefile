@@ -309,7 +309,7 @@ test-vllm: operators build/vllm/bin/python
 
 test-asan: setup
 	@cmake --preset asan -DPython3_EXECUTABLE="$$(scripts/setup --print)" \
-	  -DISENTROPE_TORCH=ON --log-level=NOTICE
+	  -DISENTROPE_TORCH=ON -DISENTROPE_PYTHON=ON --log-level=NOTICE
 	@cmake --build build/asan
 	@ctest --test-dir build/asan --output-on-failure -j 2 $(NOT_THE_LONGEST)
 	@scripts/last-green $@
