@@ -6,7 +6,7 @@ import pytest
 import tiny_model
 import torch
 import torch.distributed as dist
-from long_terrible_values import ALSO, CU_Q, STATE, K, Q, masks_of, refusal, tests_of, wrong_answers
+from long_terrible_values import ALSO, CU_Q, STATE, K, Q, masks_of, refusal, two_tests_of, wrong_answers
 from long_terrible_values import CALLS as OF_ONE
 
 import isentrope
@@ -58,7 +58,7 @@ def one_rank():
     dist.destroy_process_group()
 
 
-test_what_is_right_works, test_what_is_terrible_is_refused_by_name_or_works = tests_of(CALLS, TOGETHER)
+test_what_is_right_works, test_what_is_terrible_is_refused_by_name_or_works = two_tests_of(CALLS, TOGETHER)
 
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="the kernels take tensors on the CPU")

@@ -140,7 +140,7 @@ def wrong_answers(call, argument, also, arguments, values=TERRIBLE):
             yield f"{label}: a message of {len(said)} characters"
 
 
-def tests_of(calls, also, more=lambda right: {}, callbacks=()):
+def two_tests_of(calls, also, more=lambda right: {}, callbacks=()):
     """Returns two tests: that the arguments of the calls work, and that no argument has a wrong answer.
 
     more: makes further arguments for each call. callbacks: arguments whose errors inside are their own."""
@@ -159,4 +159,4 @@ def tests_of(calls, also, more=lambda right: {}, callbacks=()):
     return works, refuses
 
 
-test_what_is_right_works, test_what_is_terrible_is_refused_by_name_or_works = tests_of(CALLS, ALSO)
+test_what_is_right_works, test_what_is_terrible_is_refused_by_name_or_works = two_tests_of(CALLS, ALSO)

@@ -2,7 +2,7 @@
 
 import tiny_model
 import torch
-from long_terrible_values import tests_of
+from long_terrible_values import two_tests_of
 
 import isentrope
 import isentrope.hf
@@ -60,4 +60,4 @@ ALSO = {"texts": "text|tokenizer|tokens", "tokens": "tokens|token", "name": "met
         "rope": "rope|methods"}  # fmt: skip
 
 
-test_what_is_right_works, test_what_is_terrible_is_refused_by_name_or_works = tests_of(CALLS, ALSO, callbacks=("progress",))
+test_what_is_right_works, test_what_is_terrible_is_refused_by_name_or_works = two_tests_of(CALLS, ALSO, callbacks=("progress",))

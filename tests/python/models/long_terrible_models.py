@@ -4,7 +4,7 @@ import pytest
 import tiny_model
 import torch
 import transformers
-from long_terrible_values import tests_of
+from long_terrible_values import two_tests_of
 from transformers import masking_utils
 
 import isentrope.hf
@@ -50,7 +50,7 @@ CALLS = {
 ALSO = {"wanted": "statistics|return_stats", "calibration": "document|cannot read", "rule": "text"}
 
 
-test_a_model_is_what_is_right, test_what_is_terrible_of_a_model_too = tests_of(
+test_a_model_is_what_is_right, test_what_is_terrible_of_a_model_too = two_tests_of(
     CALLS, ALSO, lambda right: {"model": model()} if "model" in right else {}, callbacks=("mask_function",)
 )
 
