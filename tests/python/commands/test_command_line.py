@@ -14,6 +14,8 @@ import stat
 import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -251,8 +253,11 @@ def stopped(name, *arguments, when):
 def test_an_interruption_is_one_line(name, folder):
     os.mkfifo(folder / "slow")
 
-    def reads(_):
+    def reads(running):
         threads.append(os.open(folder / "slow", os.O_WRONLY))  # opening blocks until there is a reader
+        # A signal before the call that blocks would be heard after it.
+        while Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            time.sleep(0.01)
 
     threads = []
     arguments = ["--file", folder / "slow"] if name == "check" else [folder / "tiny", "--text", folder / "slow", *READERS[name]]
