@@ -22,7 +22,8 @@ def run(arguments, folder, fault=""):
     """Returns the output of the process, and its calls on files of the folder: [call, path, ...]."""
     record = folder.parent / "record"
     record.unlink(missing_ok=True)
-    layer = {"LD_PRELOAD": LAYER, "FAILING_FILES_FOLDER": folder, "FAILING_FILES_RECORD": record, "FAILING_FILES_FAULT": fault}
+    preloaded = f"{os.environ.get('LD_PRELOAD', '')}:{LAYER}"  # a sanitizer comes first
+    layer = {"LD_PRELOAD": preloaded, "FAILING_FILES_FOLDER": folder, "FAILING_FILES_RECORD": record, "FAILING_FILES_FAULT": fault}
     environment = os.environ | {name: str(value) for name, value in layer.items()}
     done = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, env=environment)
     return done, [line.split() for line in record.read_text().splitlines()]
