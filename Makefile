@@ -35,7 +35,7 @@ CTEST = ctest --test-dir $(BUILD) --output-on-failure -j $$(nproc)
 run-tests test-all test-torch test-transformers test-peers coverage mutants: export OMP_WAIT_POLICY := passive
 
 # Tests in other trees, without those named long, which take hours there.
-NOT_THE_LONGEST = -E "^long[.]|[.]long_"
+NOT_THE_LONGEST = -E "^long[.]|[.]long_|^python.*[.]long$$"
 
 # Every target but files.
 .PHONY: $(shell awk -F: '/^[a-z][a-z -]*:/ {print $$1}' $(firstword $(MAKEFILE_LIST)))
