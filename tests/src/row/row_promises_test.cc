@@ -86,9 +86,8 @@ TEST_P(RowPromises, LambdaZeroIsUniform) {
 }
 
 // Tangents and second order: no key, no derivative; NaN in a tangent stays in the rows that see it.
-// A soft-cap has loops of its own.
 TEST_P(RowPromises, TangentsKeepTheRowsPromises) {
-  for (const std::string cap : {"", " cap=3"}) {
+  for (const std::string cap : {"", " cap=3"}) {  // a soft-cap has loops of its own
     const Data data(parse_problem("shape=1x2x9x7x8 mask=causal:bottom_right sink=1" + cap));
     const ForwardResult forward = run_forward(data);
     const reference::GradientInput upstream = random_gradient(data.problem);
