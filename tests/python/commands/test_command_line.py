@@ -256,7 +256,7 @@ def test_an_interruption_is_one_line(name, folder):
     def reads(running):
         threads.append(os.open(folder / "slow", os.O_WRONLY))  # opening blocks until there is a reader
         # A signal before the call that blocks would be heard after it.
-        while Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        while Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()[0] in "RD":  # runs
             time.sleep(0.01)
 
     threads = []
