@@ -76,6 +76,7 @@ CALLS = {
         {"q": Q, "k_cache": K, "v_cache": K, "block_table": torch.tensor([[0], [1]]), "seqused_k": torch.tensor([5, 7])}
         | masks_of(SequenceOptions),
     ),
+    "write_cache": (isentrope.write_cache, dict.fromkeys("kv", PACKED[1]) | {"k_cache": K.clone(), "v_cache": K.clone(), "slot_mapping": torch.arange(7)}),
     "quantize": (isentrope.quantize, {"rows": K, "group_size": 4}),
     "decode of codes": (
         isentrope.decode, {"q": Q, "k_cache": CODES[0], "v_cache": CODES[0], "k_scale": CODES[1], "v_scale": CODES[1]},

@@ -41,8 +41,8 @@ class Case(NamedTuple):
 
     @property
     def languages(self):
-        """JAX has no pages and no lists of positions on a device, and counts supports in another type."""
-        others = ("documents", "padding", "pages", "lambda", "prefix", "dropout")
+        """JAX has no pages, codes or lists of positions on a device, and counts supports in another type."""
+        others = ("documents", "padding", "pages", "cache", "lambda", "prefix", "dropout")
         counts = self.wanted == "all" and not self.backward
         return IN.keys() - {"JAX"} if counts or any(word in self.line for word in others) else IN
 
