@@ -8,8 +8,8 @@
 
 #include "isentrope/target.h"
 #include "src/reference/dropout.h"
-#include "tools/check/budget.h"
 #include "tools/check/generate.h"
+#include "tools/check/judge.h"
 
 namespace isentrope::check {
 namespace {
@@ -109,10 +109,11 @@ void expect_torch_agrees(const Problem& problem) {
   if (!want.d_bias.empty()) gradients.d_bias = std::move(want.d_bias);
 
   const ForwardResult got = run_forward(data);
-  const Ratio ratio = forward_error_over_budget(problem, forward, got);
+  const Arithmetic arithmetic = arithmetic_of(data, forward);
+  const Ratio ratio = forward_error_over_budget(problem, forward, got, arithmetic);
   EXPECT_LE(ratio.worst, 1) << text_of(problem) << ": " << ratio.where;
-  const Ratio backward =
-      backward_error_over_budget(problem, forward, gradients, run_backward(data, got, upstream));
+  const Ratio backward = backward_error_over_budget(problem, forward, gradients,
+                                                    run_backward(data, got, upstream), arithmetic);
   EXPECT_LE(backward.worst, 1) << text_of(problem) << ": " << backward.where;
 }
 

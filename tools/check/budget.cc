@@ -36,8 +36,7 @@ Ratio forward_error_over_budget(const Problem& p, const reference::Result& want,
     const auto add = [&](const char* name, const auto& values, double wanted, double budget) {
       if (asks_for(p, name)) worst.add(name, row, static_cast<double>(values[row]), wanted, budget);
     };
-    const double dx = logit_error(p, want.logit_magnitude[row]) +
-                      rounding_of_queries(p, arithmetic, want.logit_magnitude[row]) +
+    const double dx = logit_error(p, arithmetic, want.logit_magnitude[row]) +
                       (arithmetic.logits.empty() ? 0 : arithmetic.logits[row]);
     const double sums = kExpError + gamma(chain(stats.support));
     const double slope = want.entropy_slope[row], mean = want.mean_below_max[row];
@@ -92,8 +91,7 @@ KeyStatisticsReference reference_key_statistics(const Data& data, const referenc
   std::vector<double> of_row, errors, sizes, any, any_of_all;
   for (std::size_t row = 0; row < weights.size(); ++row) {
     const RowStats& stats = forward.statistics[row];
-    const double dx = logit_error(p, forward.logit_magnitude[row]) +
-                      rounding_of_queries(p, arithmetic, forward.logit_magnitude[row]) +
+    const double dx = logit_error(p, arithmetic, forward.logit_magnitude[row]) +
                       (arithmetic.logits.empty() ? 0 : arithmetic.logits[row]);
     const double of_lse =
         kExpError + gamma(chain(stats.support)) + 5 * kUnit * (1 + std::abs(stats.lse));
@@ -207,7 +205,7 @@ Ratio gradient_error_over_budget(const Problem& p, const reference::Result& forw
 Ratio backward_error_over_budget(const Problem& p, const reference::Result& forward,
                                  const reference::Gradients& want, const BackwardResult& got,
                                  const Arithmetic& arithmetic) {
-  const double weight = weight_error(p, forward);
+  const double weight = weight_error(p, forward, arithmetic);
   const double sums = gamma(chain(p.keys) + static_cast<double>(p.value_dim + p.dim) + 16);
   return gradient_error_over_budget(p, forward, want, got, arithmetic,
                                     weight * (2 + weight) + sums);
@@ -219,7 +217,7 @@ Ratio second_order_error_over_budget(const Problem& p, const reference::Result& 
                                      const Arithmetic& arithmetic) {
   // A term has a weight, a gradient and its tangent as factors, and lse's tangent in the last. Each
   // has the error of weights.
-  const double weight = std::fmin(weight_error(p, forward), 1e8);
+  const double weight = std::fmin(weight_error(p, forward, arithmetic), 1e8);
   const double sums = gamma(2 * (chain(p.keys) + static_cast<double>(p.value_dim + p.dim)) + 40);
   return gradient_error_over_budget(p, forward, want, got, arithmetic,
                                     std::pow(1 + weight, 4) - 1 + sums, &tangents);

@@ -62,6 +62,7 @@ void add_key_statistics_error(const KeyStatisticsReference& want, const ForwardR
 [[nodiscard]] Ratio tangent_error_over_budget(const Problem& problem,
                                               const reference::Result& forward,
                                               const reference::Tangents& want,
-                                              const TangentResult& got);
+                                              const TangentResult& got,
+                                              const Arithmetic& arithmetic = {});
 
 }  // namespace isentrope::check

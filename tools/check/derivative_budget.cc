@@ -3,13 +3,14 @@
 namespace isentrope::check {
 
 Ratio tangent_error_over_budget(const Problem& p, const reference::Result& forward,
-                                const reference::Tangents& want, const TangentResult& got) {
-  const double weight = weight_error(p, forward);
+                                const reference::Tangents& want, const TangentResult& got,
+                                const Arithmetic& arithmetic) {
+  const double weight = weight_error(p, forward, arithmetic);
   // A tangent of a logit is two dot products and a few factors.
   const double sums = gamma(chain(p.keys) + static_cast<double>(2 * p.dim) + 24);
   const double factor = weight * (2 + weight) + sums;
   // Weights times tangents are rounded for products of 16 bits.
-  const double rounding = p.type == DType::bf16 ? unit_of(p.type) : 0;
+  const double rounding = rounding_of(type_of_keys(p), false);
   Worst worst(p.type);
   const auto columns = static_cast<std::size_t>(p.value_dim);
   for (std::size_t i = 0; i < got.output.size(); ++i) {

@@ -81,16 +81,13 @@ class Worst {
   Ratio ratio_;
 };
 
-// Error of a logit: dot product, rounding of lambda, their product, soft-cap and bias.
-inline double logit_error(const Problem& p, double magnitude) {
-  return gamma(static_cast<double>(p.dim) + (p.soft_cap > 0 || p.bias ? 16 : 4)) * magnitude;
-}
-
-// Error of a logit if q is rounded to the type of the keys.
-inline double rounding_of_queries(const Problem& p, const Arithmetic& arithmetic,
-                                  double magnitude) {
+// Error of a logit: dot product, rounding of lambda, their product, soft-cap and bias, and rounding
+// of q to the type of the keys.
+inline double logit_error(const Problem& p, const Arithmetic& arithmetic, double magnitude) {
   const bool rounds = p.key_type == DType::bf16 && arithmetic.rounds_queries;
-  return rounds ? unit_of(DType::bf16) * magnitude : 0;
+  return (gamma(static_cast<double>(p.dim) + (p.soft_cap > 0 || p.bias ? 16 : 4)) +
+          (rounds ? unit_of(DType::bf16) : 0)) *
+         magnitude;
 }
 
 // Whether a gradient follows an output, or a tangent of one, that overflows f16: do.output does,
@@ -121,18 +118,21 @@ class Overflows {
 };
 
 // Relative error of recomputed weights and of what enters a gradient beside them, for all rows:
-// weights come from logits and a rounded lse, and do.output from an output rounded to the problem's
-// type. The soft-cap's slope has the relative error 2 dx / cap.
-inline double weight_error(const Problem& p, const reference::Result& forward) {
+// weights come from logits and a rounded lse, which may be that of a rounded q. do.output has an
+// output that is rounded, or whose weights were. The soft-cap's slope has the relative error
+// 2 dx / cap.
+inline double weight_error(const Problem& p, const reference::Result& forward,
+                           const Arithmetic& arithmetic) {
   double dx = 0, lse = 0;
   for (std::size_t row = 0; row < forward.statistics.size(); ++row) {
-    dx = std::fmax(dx, logit_error(p, forward.logit_magnitude[row]));
+    dx = std::fmax(dx, logit_error(p, arithmetic, forward.logit_magnitude[row]));
     if (forward.statistics[row].support > 0)
       lse = std::fmax(lse, std::abs(forward.statistics[row].lse));
   }
   const double cap = p.soft_cap > 0 ? growth(dx / static_cast<double>(p.soft_cap)) + 8 * kUnit : 0;
+  const double rounded_weights = rounding_of(type_of_keys(p), arithmetic.rounds_f16_weights);
   return std::fmin(growth(dx + 1.5 * kUnit * lse) + kExpError + cap +
-                       (p.type == DType::f32 ? 0 : unit_of(p.type)),
+                       (p.type == DType::f32 ? rounded_weights : unit_of(p.type)),
                    1e30);
 }
 

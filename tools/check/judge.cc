@@ -17,15 +17,14 @@ bool tells_little(const std::vector<double>& output) {
   return static_cast<double>(silent) > kMostTelling * static_cast<double>(output.size());
 }
 
-// Returns the arithmetic of this CPU's products, and of the problem's 8-bit cache, if any.
+}  // namespace
+
 Arithmetic arithmetic_of(const Data& data, const reference::Result& want) {
   Arithmetic arithmetic{.rounds_f16_weights = pair_kernels(DType::f16) != nullptr,
                         .rounds_queries = pair_kernels(DType::bf16) != nullptr};
   if (data.problem.cache_group > 0) add_cache_errors(data, want, arithmetic);
   return arithmetic;
 }
-
-}  // namespace
 
 Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
   const reference::Result want =
@@ -39,9 +38,10 @@ Ratio forward_error_over_budget(const Data& data, const ForwardResult& got) {
 Ratio backward_error_over_budget(const Data& data, const reference::GradientInput& gradient,
                                  const BackwardResult& got) {
   const reference::Input input = data.reference_input();
-  return backward_error_over_budget(
-      data.problem, reference::attention_forward(input, data.options()),
-      reference::attention_backward(input, data.options(), gradient), got);
+  const reference::Result forward = reference::attention_forward(input, data.options());
+  return backward_error_over_budget(data.problem, forward,
+                                    reference::attention_backward(input, data.options(), gradient),
+                                    got, arithmetic_of(data, forward));
 }
 
 const char* name_of(Outcome outcome) {
@@ -79,7 +79,7 @@ Verdict Judge::judge() const {
   if (!second_order_) return verdict;
   const TangentResult tangent = run_tangent(data_, forward, *tangents_);
   const Problem& p = data_.problem;
-  verdict.tangent = tangent_error_over_budget(p, forward_, *tangent_, tangent);
+  verdict.tangent = tangent_error_over_budget(p, forward_, *tangent_, tangent, arithmetic);
   verdict.second_order = second_order_error_over_budget(
       p, forward_, tangent, *second_order_,
       run_second_order(data_, forward, *tangents_, tangent, *upstream_), arithmetic);

@@ -8,6 +8,9 @@
 
 namespace isentrope::check {
 
+// Returns the arithmetic of this CPU's products, and of the problem's 8-bit cache, if any.
+[[nodiscard]] Arithmetic arithmetic_of(const Data& data, const reference::Result& want);
+
 [[nodiscard]] Ratio forward_error_over_budget(const Data& data, const ForwardResult& result);
 [[nodiscard]] Ratio backward_error_over_budget(const Data& data,
                                                const reference::GradientInput& gradient,
