@@ -31,14 +31,13 @@ HWY_BEFORE_NAMESPACE();
 namespace isentrope::HWY_NAMESPACE {
 namespace {
 
-// Computes to = factor (to + more) over whole vectors; more may be null.
+// Computes to = factor (to + more) over whole vectors.
 HWY_INLINE void add_scaled(float factor, const float* HWY_RESTRICT more, std::size_t columns,
                            float* HWY_RESTRICT to) {
   const Floats d;
   for (std::size_t j = 0; j < columns; j += hn::Lanes(d)) {
-    auto x = hn::Load(d, to + j);
-    if (more) x = hn::Add(x, hn::Load(d, more + j));
-    hn::Store(hn::Mul(hn::Set(d, factor), x), d, to + j);
+    const auto sum = hn::Add(hn::Load(d, to + j), hn::Load(d, more + j));
+    hn::Store(hn::Mul(hn::Set(d, factor), sum), d, to + j);
   }
 }
 

@@ -87,14 +87,13 @@ HWY_INLINE void mask_between(float* tile, const std::int32_t* begin, std::size_t
 // Replaces the numbers of all keys that the rows' ranges hide.
 HWY_INLINE void mask_ranges(const RowTile& tile, float* numbers, float to) {
   const std::size_t first = tile.first, rows = tile.rows;
-  const bool outside = tile.ranges.ragged || tile.ranges.first > first;
-  if (!outside && tile.ranges.stride == 1) return;
+  if (!tile.ranges.ragged && tile.ranges.first == first) return;
   HWY_ALIGN std::int32_t begin[kStateRows] = {}, end[kStateRows] = {};
   for (std::size_t r = 0; r < rows; ++r) {
     begin[r] = static_cast<std::int32_t>(tile.ranges.begin[r] - first);
     end[r] = static_cast<std::int32_t>(tile.ranges.end[r] - first);
   }
-  if (outside) mask_outside(numbers, begin, end, rows, tile.keys(), to);
+  mask_outside(numbers, begin, end, rows, tile.keys(), to);
   if (tile.ranges.stride > 1)
     mask_between(numbers, begin, tile.ranges.stride, rows, tile.keys(), to);
 }

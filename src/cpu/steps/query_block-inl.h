@@ -121,7 +121,7 @@ class QueryBlock {
 
  private:
   [[nodiscard]] KeysSeen masks_of(std::size_t row, std::int64_t first, std::int64_t last) const {
-    return masks_ ? masks_->state(mask_rows_[row], first, last) : KeysSeen::all;
+    return masks_->state(mask_rows_[row], first, last);
   }
 
   // Narrows the ranges to the keys that boolean mask and bias leave, which may depend on the head.
