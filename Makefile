@@ -17,7 +17,8 @@ PROBLEMS := 1000
 # Tests that reach most branches in the least time in a build without optimisation.
 COVERAGE_TESTS := attention_test generated_test rule_numbers_test row_promises_test row_paths_test row_state_test \
   attention_state_test mask_test memory_bounds_test threads_test refusals_test device_plan_test amx_test philox_test overlap_test \
-  c_api_test c_conformance_test scale_rule_test scale_rule_text_test scale_rule_json_test scale_table_test terrible_values_test
+  c_api_test c_conformance_test scale_rule_test scale_rule_text_test scale_rule_json_test scale_table_test \
+  terrible_values_test derivatives_test mask_summary_test sequences_test
 
 # Oldest supported torch, and the newest one tested.
 TORCH := 2.10.0 2.14.1

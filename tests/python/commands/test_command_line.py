@@ -25,6 +25,7 @@ from tiny_model import SHORTEST as READERS
 from tiny_model import command, process, refused
 
 import isentrope
+from isentrope.__main__ import main
 
 PAGE = {"inspect": "--output", "calibrate": "--report", "evaluate": "--output"}
 # One command that loads models runs all cases in minutes; the others run their own cases.
@@ -310,3 +311,26 @@ def test_a_log_that_is_full_does_not_stop_the_work(folder):
         main = importlib.import_module("isentrope.commands.evaluate").main
         assert main(list(map(str, ordinary("evaluate", folder)))) == 0
     assert "scaled(1.1)" in out.getvalue()
+
+
+def module(*arguments):
+    """Runs python -m isentrope, which needs no installed programs."""
+    return subprocess.run([sys.executable, "-m", "isentrope", *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["tune"], ["inspect"], ["check", "--backend", "gpu"]], ids=" ".join)
+def test_commands_of_the_package_run_in_python(arguments, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([*arguments, "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: isentrope {arguments[0]}")
+
+
+def test_other_commands_are_the_programs():
+    done = module("scale", "standard", "--dim", "64")
+    assert done.returncode == 0 and "0.125" in done.stdout, done.stderr
+
+
+@pytest.mark.long
+def test_help_and_errors_are_those_of_the_programs():
+    assert module("--help").stdout == subprocess.run(["isentrope", "--help"], capture_output=True, text=True, check=True).stdout
+    assert module("no such command").returncode == 2

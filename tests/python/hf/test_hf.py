@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers as hf
-from families import CAUSAL, SIZES, logits, padding, tokens, twins
+from families import CAUSAL, SIZES, logits, model_of, padding, tokens, twins
 from transformers import StaticCache
 
 import isentrope.hf
@@ -107,3 +107,22 @@ def test_trap_8_rows_without_keys_are_zero():
         assert logits(ours, input_ids=tokens(1, 4), attention_mask=mask).isfinite().all()
     s = records[0].statistics
     assert (s.lse[..., :2] == -torch.inf).all() and s.support[0, 0].tolist() == [0, 0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "bert"])
+def test_hessian_vector_products_are_those_of_eager(name):
+    ids, mask = tokens(), padding("right")
+    found = []
+    for implementation in ("eager", "isentrope"):
+        model = model_of(name, implementation)
+        leaves = [p for p in model.parameters() if p.requires_grad]
+        generator = torch.Generator().manual_seed(3)
+        directions = [torch.randn(p.shape, generator=generator) for p in leaves]
+        loss = model(input_ids=ids, attention_mask=mask)[0][mask.bool()].square().mean()
+        gradients = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
+        along = sum((g * d).sum() for g, d in zip(gradients, directions) if g is not None)
+        products = torch.autograd.grad(along, leaves, allow_unused=True)
+        found.append([x for x in products if x is not None])
+    scale = max(float(x.abs().max()) for x in found[0])
+    for want, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-5 * scale)

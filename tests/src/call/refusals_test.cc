@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "isentrope/derivatives.h"
 #include "tests/support/list_of.h"
 #include "tests/support/words.h"
 #include "tools/check/measure.h"
@@ -23,26 +24,24 @@ constexpr std::int64_t kFar = (std::int64_t{1} << 60) + 1;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST(Refusals, OfCallsNameTheArgumentAndLeaveTheOutput) {
-  expect_refusals(
-      kCall,
-      {{"q must have no negative extent; got [1, 2, -3, 8]",
-        [](auto& in, auto&) { in.q.extents[2] = -3; }},
-       {"k must have at most 2^56 elements; got [1, 2, 18014398509481984, 8]",
-        [](auto& in, auto&) { in.k.extents[2] = std::int64_t{1} << 54; }},
-       {"v must have shape [1, 1, 4, 8]; got [1, 2, 4, 8]",
-        [](auto& in, auto&) { in.k.extents[1] = 1; }},
-       {"q must have data; got a null pointer", [](auto& in, auto&) { in.q.data = nullptr; }},
-       {"q must have a head dimension of at least 1; got [1, 2, 3, 0]",
-        [](auto& in, auto&) { in.q.extents[3] = 0; }},
-       {"v must have a value dimension of at least 1; got [1, 2, 4, 0]",
-        [](auto& in, auto&) { in.v.extents[3] = 0; }},
-       {"pages.keys must be 0 without block_table; got 4",
-        [](auto& in, auto&) { in.pages.keys = 4; }},
-       {"rule must have a number for each of the 2 heads, or one for all; got 3",
-        [](auto&, auto& o) { o.rule = ScaleRule::parse("ssmax(s=[1,2,3])"); }},
-       {"chunk_size must not be negative; got -1", [](auto&, auto& o) { o.mask.chunk_size = -1; }},
-       {"key_offset must be at most 2^60; got 1152921504606846977",
-        [](auto&, auto& o) { o.mask.key_offset = kFar; }}});
+  expect_refusals(kCall, {{"q must have no negative extent; got [1, 2, -3, 8]",
+                           [](auto& in, auto&) { in.q.extents[2] = -3; }},
+                          {"k must have at most 2^56 elements; got [1, 2, 18014398509481984, 8]",
+                           [](auto& in, auto&) { in.k.extents[2] = std::int64_t{1} << 54; }},
+                          {"v must have shape [1, 1, 4, 8]; got [1, 2, 4, 8]",
+                           [](auto& in, auto&) { in.k.extents[1] = 1; }},
+                          {"q must have data; got a null pointer",
+                           [](auto& in, auto&) { in.q.data = nullptr; }},
+                          {"q must have a head dimension of at least 1; got [1, 2, 3, 0]",
+                           [](auto& in, auto&) { in.q.extents[3] = 0; }},
+                          {"v must have a value dimension of at least 1; got [1, 2, 4, 0]",
+                           [](auto& in, auto&) { in.v.extents[3] = 0; }},
+                          {"pages.keys must be 0 without block_table; got 4",
+                           [](auto& in, auto&) { in.pages.keys = 4; }},
+                          {"rule must have a number for each of the 2 heads, or one for all; got 3",
+                           [](auto&, auto& o) { o.rule = ScaleRule::parse("ssmax(s=[1,2,3])"); }},
+                          {"key_offset must be at most 2^60; got 1152921504606846977",
+                           [](auto&, auto& o) { o.mask.key_offset = kFar; }}});
 }
 
 TEST(Refusals, OfNumbersSayTheirRange) {
@@ -57,8 +56,40 @@ TEST(Refusals, OfNumbersSayTheirRange) {
                            [](auto&, auto& o) { o.dropout_p = 1; }}});
 }
 
+// Tangents of what the call does not have, and of a statistic without a derivative.
+TEST(Refusals, OfTangents) {
+  const Data data(parse_problem(kCall));
+  std::array<float, 48> numbers{};
+  const View<const float, 3> of_rows{numbers.data(), {1, 2, 3}, {6, 3, 1}};
+  const AttentionTangentInput given{
+      .output = contiguous_view<const float, 4>(numbers.data(), {1, 2, 3, 8}),
+      .statistics = {.lse = of_rows}};
+  AttentionTangentInput biased = given, with_sinks = given;
+  biased.tangents.bias = contiguous_view<const float, 4>(numbers.data(), {1, 2, 3, 4});
+  with_sinks.tangents.sinks = contiguous_view<const float, 1>(numbers.data(), {2});
+  std::array<float, 48> results{};
+  std::array<std::int64_t, 6> support{};
+  AttentionTangentOutput result{contiguous_view<float, 4>(results.data(), {1, 2, 3, 8})};
+  const auto message = [&](const AttentionTangentInput& tangent) {
+    return message_of([&] { attention_tangent(data.input(), data.options(), tangent, result); });
+  };
+  expect_words(message(biased), {"tangent of bias must be absent"});
+  expect_words(message(with_sinks), {"tangent of sinks must be absent"});
+  result.statistics.support = contiguous_view<std::int64_t, 3>(support.data(), {1, 2, 3});
+  EXPECT_EQ(message(given),
+            "[attention_tangent] tangent of support must be absent: the statistic "
+            "has no derivative; got one");
+}
+
 // Masks that contradict themselves or the call.
 TEST(Refusals, OfMasks) {
+  for (const auto& [name, part] : {std::pair{"dilation", &Mask::dilation},
+                                   {"chunk_size", &Mask::chunk_size},
+                                   {"query_offset", &Mask::query_offset},
+                                   {"key_offset", &Mask::key_offset},
+                                   {"sequence_keys", &Mask::sequence_keys}})
+    expect_refusals(kCall, {{name + std::string(" must not be negative; got -1"),
+                             [part](auto&, auto& o) { o.mask.*part = -1; }}});
   expect_refusals(
       kCall,
       {{"sequence_keys must be at least 6, the number of keys up to the end of this call; got 5",
@@ -146,6 +177,11 @@ TEST(Refusals, OfProblemsSayWhatAFieldTakes) {
       {"shape=1x2x3x4x8:12 cache=8", "cache must be a divisor of both dimensions; got \"8\""},
       {"shape=1x2x3x4x12:8 cache=8", "cache must be a divisor of both dimensions; got \"8\""},
       {"shape=1x2x3x4x8 cache=8 special=1", "special must be 0 with cache; got \"1\""},
+      {"shape=1x2x3x4x8 slopes=1", "bias must be 1 with bias_dt, additive_mask, slopes and"},
+      {"dt=f16 kv=bf16 shape=1x2x3x4x8", "kv must be bf16 or f16, with dt=f32; got \"bf16\""},
+      {"kv=f32 shape=1x2x3x4x8", "kv must be bf16 or f16, with dt=f32; got \"f32\""},
+      {"shape=1x2x3x4x8 sequences=2", "pages must be given with sequences; got \"0\""},
+      {"shape=2x2x3x4x8 pages=4 sequences=2", "shape must be of a batch of 1 with sequences"},
   };
   for (const auto& [line, message] : lines)
     expect_words(message_of([&] { (void)parse_problem(line); }), {message});

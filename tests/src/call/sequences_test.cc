@@ -99,6 +99,10 @@ TEST(SequenceErrors, NameTheArgument) {
         }},
        {"dropout_p must be 0 with seqused_k and with cu_seq_q; got 0.500000",
         [](auto&, auto& o) { o.dropout_p = 0.5f; }},
+       {"sequence_keys must be 0 with seqused_k and with cu_seq_q; got 99",
+        [](auto&, auto& o) { o.mask.sequence_keys = 99; }},
+       {"q must have a batch of 1 with cu_seq_q; got [2, 2, 5, 8]",
+        [](auto& in, auto&) { in.q.extents[0] = 2; }},
        {"cu_seqlens_q must be absent with seqused_k and with cu_seq_q; got one",
         [&](auto&, auto& o) { o.mask.cu_seqlens_q = o.mask.cu_seqlens_k = list_of(two); }},
        {"key_end must have shape [2]; got [3]",
@@ -184,6 +188,8 @@ TEST(WriteCacheErrors, NameTheArgumentAndLeaveTheCacheUntouched) {
   };
   EXPECT_EQ(message({0, 12}, 2, DType::f32),
             "[write_cache] slot_mapping must hold slots of the 3 pages of 4 keys; got 12");
+  EXPECT_EQ(message(slots, -1, DType::f32),
+            "[write_cache] k must have no negative extent; got [1, 2, -1, 5]");
   EXPECT_EQ(message(slots, 1, DType::f32),
             "[write_cache] v must have shape [1, 2, 1, 7]; got [1, 2, 2, 7]");
   EXPECT_EQ(message(slots, 2, DType::i8), "[write_cache] k must be f32, bf16 or f16; got i8");

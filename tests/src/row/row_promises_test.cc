@@ -12,6 +12,7 @@
 
 #include "isentrope/derivatives.h"
 #include "tests/support/on_target.h"
+#include "tests/support/relocated.h"
 #include "tests/support/same_bits.h"
 #include "tools/check/judge.h"
 #include "tools/check/run.h"
@@ -271,10 +272,19 @@ TEST_P(RowPromises, WithoutAGradientOfTheOutputThoseOfStatisticsRemain) {
                            "dt=bf16 shape=1x2x30x70x64 bias=1", "dt=f16 shape=1x2x30x70x24"}) {
     const Data data(parse_problem(line));
     reference::GradientInput gradient = random_gradient(data.problem);
+    const Tensors tangents = random_tangents(data.problem);
+    const reference::Input in = data.reference_input(), along = tangents.input(data.problem);
+    const reference::Result want = reference::attention_forward(in, data.options());
     const auto expect_within_budget = [&] {
-      const BackwardResult got = check::run_backward(data, run_forward(data), gradient);
-      const Ratio ratio = backward_error_over_budget(data, gradient, got);
-      EXPECT_LE(ratio.worst, 1) << line << ": " << ratio.where;
+      const ForwardResult forward = run_forward(data);
+      const BackwardResult got = check::run_backward(data, forward, gradient);
+      const TangentResult tangent = run_tangent(data, forward, tangents);
+      const Ratio second = second_order_error_over_budget(
+          data.problem, want, tangent,
+          reference::attention_second_order(in, data.options(), along, gradient),
+          run_second_order(data, forward, tangents, tangent, gradient), arithmetic_of(data, want));
+      for (const Ratio& ratio : {backward_error_over_budget(data, gradient, got), second})
+        EXPECT_LE(ratio.worst, 1) << line << ": " << ratio.where;
       EXPECT_NE(got.dq, std::vector<float>(got.dq.size()));
     };
     gradient.d_output.clear();
@@ -297,6 +307,24 @@ TEST_P(RowPromises, BitsDoNotDependOnTheThreads) {
   const Problem problem = parse_problem(
       "shape=2x2x400x1200x16 mask=causal:bottom_right rule=log_length bwd=1 second=1");
   expect_same_bits(problem, {}, backwards_on_two_threads);
+}
+
+// Also untouched memory between elements.
+TEST_P(RowPromises, AnyStridesGiveTheSameBits) {
+  for (const char* line :
+       {"shape=2x3x30x70x12:20 mask=causal:bottom_right", "shape=2x3x30x72x12:20",
+        "shape=2x2x3x300x32",  // few rows, which are not packed
+        "dt=bf16 shape=1x2x30x70x64", "dt=bf16 shape=1x2x31x72x64", "dt=bf16 shape=1x2x3x300x64",
+        "shape=2x16x30x72x16",  // 2 KB and more between rows
+        "shape=1x4:2x2x100x32 cache=16"}) {
+    Problem problem = parse_problem(line);
+    problem.backward = problem.second_order = problem.cache_group == 0;
+    for (const Place place : {Place::scattered, Place::backwards, Place::shifted, Place::apart}) {
+      place_of_arrays = place;
+      SCOPED_TRACE(std::string(line) + ", place " + std::to_string(static_cast<int>(place)));
+      expect_same_bits(problem, relocated_passes());
+    }
+  }
 }
 
 }  // namespace
