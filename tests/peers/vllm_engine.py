@@ -160,9 +160,9 @@ def differences(stock: list, ours: list, closest: float) -> list[str]:
     return wrong
 
 
-def errors_of(served: list, path: str) -> torch.Tensor:
+def errors_of(served: list, path: str, dtype: str) -> torch.Tensor:
     """Returns errors of the log-probabilities of new tokens, by a float32 pass of transformers with the same weights."""
-    model = hf.AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16, attn_implementation="eager").float().eval()
+    model = hf.AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), attn_implementation="eager").float().eval()
     found = []
     for prompt, (ids, logprobs) in zip(requests(len(served)), served):
         whole = torch.tensor([[*prompt["prompt_token_ids"], *ids]])
@@ -173,13 +173,13 @@ def errors_of(served: list, path: str) -> torch.Tensor:
 
 
 def judge_tokens(name: str, folder: Path, count: int) -> list[str]:
-    """In bfloat16, rounding is what log-probabilities of vLLM's own attention differ by from those in float32."""
+    """In 16 bits, rounding is what log-probabilities of vLLM's own attention differ by from those in float32."""
     model, dtype, options = CASES[name]
     path = saved(model, folder)
     stock, ours = (tokens(which, path, dtype, count, **options) for which in (False, True))
-    if dtype != "bfloat16":
+    if dtype == "float32":
         return differences(stock, ours, 1e-3)
-    theirs, own = errors_of(stock, path), errors_of(ours, path)
+    theirs, own = errors_of(stock, path, dtype), errors_of(ours, path, dtype)
     wrong = differences(stock, ours, 2 * float(theirs.abs().max()))
     rms, own_rms = (float(x.square().mean().sqrt()) for x in (theirs, own))
     print(f"{name}: error {own_rms:.4f}, vLLM's {rms:.4f}; largest {own.abs().max():.3f}, vLLM's {theirs.abs().max():.3f}")
