@@ -35,7 +35,7 @@ void add_cache_errors(const Data& data, const reference::Result& want, Arithmeti
 
 [[nodiscard]] Ratio forward_error_over_budget(const Problem& problem, const reference::Result& want,
                                               const ForwardResult& got,
-                                              const Arithmetic& arithmetic = {});
+                                              const Arithmetic& arithmetic);
 // Statistics of keys in float64, and the error that each number may have.
 struct KeyStatisticsReference {
   struct Numbers {
@@ -45,7 +45,7 @@ struct KeyStatisticsReference {
 };
 [[nodiscard]] KeyStatisticsReference reference_key_statistics(const Data& data,
                                                               const reference::Result& forward,
-                                                              const Arithmetic& arithmetic = {});
+                                                              const Arithmetic& arithmetic);
 // Adds statistics of keys to a ratio; those of other implementations may be missing.
 void add_key_statistics_error(const KeyStatisticsReference& want, const ForwardResult& got,
                               Ratio& to);
@@ -54,15 +54,15 @@ void add_key_statistics_error(const KeyStatisticsReference& want, const ForwardR
                                                const reference::Result& forward,
                                                const reference::Gradients& want,
                                                const BackwardResult& got,
-                                               const Arithmetic& arithmetic = {});
+                                               const Arithmetic& arithmetic);
 
 [[nodiscard]] Ratio second_order_error_over_budget(
     const Problem& problem, const reference::Result& forward, const TangentResult& tangents,
-    const reference::Gradients& want, const BackwardResult& got, const Arithmetic& arithmetic = {});
+    const reference::Gradients& want, const BackwardResult& got, const Arithmetic& arithmetic);
 [[nodiscard]] Ratio tangent_error_over_budget(const Problem& problem,
                                               const reference::Result& forward,
                                               const reference::Tangents& want,
                                               const TangentResult& got,
-                                              const Arithmetic& arithmetic = {});
+                                              const Arithmetic& arithmetic);
 
 }  // namespace isentrope::check
