@@ -24,7 +24,7 @@ SIGNED = {
     "past = (position - begin) % step",
     "seen = seen & ((keys - begin) % DILATION == 0)",
     "seen = (past >= 0) & (key[None, :] < end[:, None]) & (past % dilation == 0)",
-    "seen = seen & ((key[None, :] - begin[:, None]) % tl.maximum(dilation, 1) == 0)",
+    "seen = seen & ((key[None, :] - begin[:, None]) % step == 0)",
 }
 _GARBAGE = 0xFF  # bits of garbage: NaN as a float16, bfloat16 or float32, and a large negative integer
 

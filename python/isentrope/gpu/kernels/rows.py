@@ -190,11 +190,13 @@ def store_ranges(
 def count_visible(visible, attn_mask, stride_mk, begin, end, dilation, KEYS: tl.constexpr):
     """Returns the number of keys that a boolean mask leaves each row. attn_mask: pointers to the rows' masks."""
     visible = tl.zeros_like(visible)
-    first = tl.min(begin, 0)
-    for start in range(first, tl.max(end, 0), KEYS):
+    # Remainders of int64 take so many registers that some chips spill.
+    begin, end = begin.to(tl.int32), end.to(tl.int32)
+    step = tl.minimum(tl.maximum(dilation, 1), FAR_KEY).to(tl.int32)
+    for start in range(tl.min(begin, 0), tl.max(end, 0), KEYS):
         key = start + tl.arange(0, KEYS)
         seen = (key[None, :] >= begin[:, None]) & (key[None, :] < end[:, None])
-        seen = seen & ((key[None, :] - begin[:, None]) % tl.maximum(dilation, 1) == 0)
+        seen = seen & ((key[None, :] - begin[:, None]) % step == 0)
         found = tl.load(attn_mask[:, None] + key[None, :].to(tl.int64) * stride_mk, mask=seen, other=0) != 0
         visible += tl.sum((found & seen).to(tl.int32), 1)
     return visible
