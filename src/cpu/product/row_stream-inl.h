@@ -109,7 +109,8 @@ HWY_INLINE void fetch_ahead(const void* at, std::ptrdiff_t ahead, std::size_t by
   const auto from = reinterpret_cast<std::uintptr_t>(at) + static_cast<std::uintptr_t>(ahead);
 #pragma GCC unroll 4
   for (std::size_t byte = 0; byte < bytes; byte += kLine)
-    hwy::Prefetch(reinterpret_cast<const std::byte*>(from + byte));  // NOLINT(*-no-int-to-ptr)
+    // NOLINTNEXTLINE(*-no-int-to-ptr): it may be past the array, where a pointer may not
+    hwy::Prefetch(reinterpret_cast<const std::byte*>(from + byte));
 }
 
 // Calls visit(first column, std::integral_constant of vectors) for pieces, then single vectors.
