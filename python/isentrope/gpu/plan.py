@@ -142,16 +142,14 @@ _BARE = {
     ("sm90", "forward"): {64: Tiles(128, 64, 8, 3, 128), 128: Tiles(128, 128, 8, 2, 248)},
     ("sm90", "query gradient"): {64: Tiles(128, 64, 8, 3), 128: Tiles(128, 64, 8, 3)},
     ("sm90", "key gradient"): {64: Tiles(64, 128, 8, 2), 128: Tiles(32, 128, 8, 2)},
+    # Without a limit the compiler reduces registers to 80, where 8 bytes spill.
+    ("sm100", "query gradient"): {64: Tiles(64, 64, 8, 2, 128)},
     # A wave of 32 lanes has 256 registers a lane, and takes whole rows of 128 columns into them. So wide, or with statistics,
     # every tile of gradients spills, and every one of keys'.
     ("rdna", "forward"): {64: Tiles(128, 64, 8, 1)},
     ("rdna", "query gradient"): {64: Tiles(64, 16, 4, 1)},
 }
-_BARE_F16 = {
-    ("sm80", "few rows"): {64: _OWN["sm80", "few rows"][64]},
-    # Without a limit the compiler reduces registers to 80, where 8 bytes spill.
-    ("sm100", "query gradient"): {64: Tiles(64, 64, 8, 2, 128)},
-}
+_BARE_F16 = {("sm80", "few rows"): {64: _OWN["sm80", "few rows"][64]}}
 # Tiles of calls with gradients of entropy and variance alone: those of all statistics take 17.2 instructions a score for
 # the entropy, these 12.3.
 _MOMENTS = {("sm90", "query gradient"): {128: Tiles(128, 64, 8, 3)}}
