@@ -122,6 +122,8 @@ _OWN = {
     ("sm100", "forward"): _HALVES["forward"] | {64: Tiles(128, 32, 8, 3), 128: Tiles(128, 32, 8, 1)},
     # Without a limit and without statistics the compiler reduces registers to 128, where 16 bytes spill.
     **{(chip, "tangents by key"): _HALVES["tangents by key"] | {64: Tiles(32, 32, 8, 1, 255)} for chip in ("sm90", "sm100")},
+    # With 32 keys one register more than 512 is needed.
+    ("gfx", "query gradient"): _HALVES["query gradient"] | {256: Tiles(32, 16, 8, 1)},
     ("gfx", "tangents by key"): _HALVES["tangents by key"] | {64: Tiles(16, 32, 8, 1), 128: Tiles(16, 16, 8, 1)},
     ("rdna", "forward"): _HALVES["forward"] | {64: Tiles(128, 16, 8, 1)},
 }
@@ -133,8 +135,6 @@ _OWN_F16 = {
     ("sm80", "key gradient"): _OWN["sm80", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     ("sm90", "key gradient"): _OWN["sm90", "key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
     ("sm100", "key gradient"): _HALVES["key gradient"] | {256: Tiles(16, 16, 8, 1, 255)},
-    # With 32 keys one register more than 512 is needed.
-    ("gfx", "query gradient"): _HALVES["query gradient"] | {256: Tiles(32, 16, 8, 1)},
 }
 # Tiles of calls without statistics, soft-cap, dropout, sinks and padding, for bf16 and f16.
 _BARE = {
