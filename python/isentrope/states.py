@@ -67,14 +67,24 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
             f"[merge] b must have the shape of a, {tuple(a.output.shape)}; got {tuple(b.output.shape)}"
         )
     lse, w_a, w_b = _weights(x.lse, y.lse)
-    output = (w_a[..., None] * a.output + w_b[..., None] * b.output).to(a.output.dtype)
+    only_a, only_b = (empty & (other > -torch.inf) for empty, other in ((y.lse == -torch.inf, x.lse), (x.lse == -torch.inf, y.lse)))
+
+    def weighed(of_a: Tensor, of_b: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns both with 0 for a side without weight, whose numbers are NaN if all its logits are -inf."""
+        shape = (*lse.shape, *(1,) * (of_a.dim() - lse.dim()))
+        return torch.where(only_b.view(shape), 0, of_a), torch.where(only_a.view(shape), 0, of_b)
+
+    from_a, from_b = weighed(a.output, b.output)
+    output = (w_a[..., None] * from_a + w_b[..., None] * from_b).to(a.output.dtype)
     both = {name for name in Statistics._fields if None not in (getattr(x, name), getattr(y, name))}
     merged: dict[str, Tensor] = {"lse": lse}
     if "support" in both:
         merged["support"] = x.support + y.support
     for name, how in _MERGES.items():
         if name in both:
-            merged[name] = how(w_a, getattr(x, name), w_b, getattr(y, name))
+            numbers = getattr(x, name), getattr(y, name)
+            from_a, from_b = numbers if how is _WAYS["largest"] else weighed(*numbers)
+            merged[name] = how(w_a, from_a, w_b, from_b)
     if "entropy" in both:
         merged["entropy"] = merged["entropy"] + (_entropy_of(w_a) + _entropy_of(w_b))
     if "variance" in both:
@@ -102,12 +112,12 @@ def _entropy_of(share: Tensor) -> Tensor:
 
 
 def _weights(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the lse of both, and the weight of each. If both are empty the weights are 0, not NaN."""
+    """Returns the lse of both, and the weight of each. If both are empty the weights are 0, not NaN; NaN in one is in all."""
     top = torch.maximum(a, b).detach()
     top = torch.where(top == -torch.inf, torch.zeros_like(top), top)
     e_a, e_b = (a - top).exp(), (b - top).exp()
     total = e_a + e_b
-    some = total > 0
+    some = total != 0
     safe = torch.where(some, total, torch.ones_like(total))
     lse = torch.where(some, top + safe.log(), torch.full_like(top, -torch.inf))
     return lse, e_a / safe, e_b / safe

@@ -76,7 +76,11 @@ def _second_order_of(point: Any, tangents: Six, results: tuple, upstream: tuple,
 
 
 def _requested(gradients: tuple, wants: Any) -> tuple:
-    return *gradients[:3], *(x if want else None for x, want in zip(gradients[3:], wants))
+    return *gradients[:3], *_only(gradients[3:], wants)
+
+
+def _only(gradients: tuple, needs: Any) -> tuple:
+    return tuple(x if need else None for x, need in zip(gradients, needs))
 
 
 def _contiguous(statistics: Tensor | None) -> Tensor | None:
@@ -157,7 +161,7 @@ class Backward(OperatorFunction):
         needs = _requested_by_engine(ctx)
         if any(needs[:_SIX]):
             gradients = _second_order_of(point, upstream, results, (d_output, d_statistics), needs[3:_SIX])
-        return *gradients, *(x if need else None for x, need in zip(results, needs[_SIX : _SIX + 2])), None
+        return *_only((*gradients, *results), needs), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
@@ -190,7 +194,7 @@ class Tangent(OperatorFunction):
         of_tangents: tuple = (None,) * _SIX
         if any(needs[_SIX:]):
             of_tangents = _gradients_of(point, upstream[0], upstream[1], needs[_SIX + 3 : 2 * _SIX])
-        return *of_call, *of_tangents, None
+        return *_only((*of_call, *of_tangents), needs), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
@@ -227,7 +231,7 @@ class SecondTangent(OperatorFunction):
         for along, need in ((u, needs[_SIX : 2 * _SIX]), (t, needs[2 * _SIX : -1])):
             results = tangents_of(point, along)
             gradients += _second_order_of(point, along, results, upstream, need[3:]) if any(need) else (None,) * _SIX
-        return *(None,) * _SIX, *gradients, None
+        return *_only((None,) * _SIX + gradients, needs), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:
@@ -265,9 +269,8 @@ class SecondOrder(OperatorFunction):
             gradients = _second_order_of(point, upstream, results, (d_output, d_statistics), needs[_SIX + 3 : 2 * _SIX])
         of_upstream: tuple = (None, None)
         if any(needs[2 * _SIX : -1]):
-            found = SecondTangent.of(*args[: _POINT + _SIX], *upstream)
-            of_upstream = tuple(x if need else None for x, need in zip(found, needs[2 * _SIX : -1]))
-        return *(None,) * _SIX, *gradients, *of_upstream, None
+            of_upstream = SecondTangent.of(*args[: _POINT + _SIX], *upstream)
+        return *_only((None,) * _SIX + gradients + of_upstream, needs), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> tuple:

@@ -24,7 +24,7 @@ def attend(
     """`attention` with the positions of its rows.
 
     positions: int64 [batch or 1, queries] or None. windowed: the layer's cache drops keys that are out of reach. Raises
-    ValueError if it may have dropped keys and there are no positions. Raises RuntimeError for packed documents in a
+    ValueError if it may have dropped keys and there are no positions, or padding between keys. Raises RuntimeError for packed documents in a
     compiled model, because its graph cannot depend on where they begin.
     """
     queries, keys = q.shape[2], k.shape[2]
@@ -38,6 +38,7 @@ def attend(
             )
         if mask is None:
             mask, options["causal"] = q.new_ones((1, 1, queries, keys), dtype=torch.bool), False
+        _refuse_holes(mask.flatten(1, 2).any(1))
         options |= _end_of_sequence(positions.expand(q.shape[0], -1), keys)
     elif mask is not None:
         mask = mask.expand(q.shape[0], -1, queries, keys)
@@ -57,6 +58,21 @@ def _without_padding(mask: Tensor, queries: int) -> dict[str, Any]:
     begin, end = ends_of(mask.flatten(1, 2).any(1))
     offset = max(int(end.max()) - queries, 0) if end.numel() else 0
     return {"key_begin": begin, "key_end": end, "query_offset": offset, "sequence_keys": mask.shape[-1]}
+
+
+def _refuse_holes(shown: Tensor) -> None:
+    """Raises ValueError, or RuntimeError in a compiled model, for padding between keys, [batch, keys]: position_ids do not
+    count it, so they do not tell the place of a cache's keys."""
+    begin, end = ends_of(shown)
+    holes = (end - begin != shown.sum(1)).any()
+    message = (
+        "[isentrope.hf] padding must be at either end of a sequence in a layer with a sliding window and a cache under a rule of "
+        "the position; got padding between keys: use a rule with length=visible"
+    )
+    if torch.compiler.is_compiling():
+        torch._assert_async(~holes, message)
+    elif holes:
+        raise ValueError(message)
 
 
 def _end_of_sequence(positions: Tensor, keys: int) -> dict[str, Any]:

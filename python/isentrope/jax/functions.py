@@ -9,7 +9,7 @@ from typing import Any
 from jax import numpy as jnp
 
 from isentrope.jax.library import STATISTICS, Statistics, refuse
-from isentrope.jax.options import mask_options, must, number, of_weights, rule_text, statistic_names, visible
+from isentrope.jax.options import lengths, mask_options, must, number, of_weights, rule_text, statistic_names, visible
 from isentrope.jax.primitives import bind, forward, varying_alike
 from isentrope.jax.spec import Spec
 
@@ -67,13 +67,13 @@ def attention(
     (batch, queries, *_), keys = arrays["q"].shape, arrays["k"].shape[1]
     in_type = jnp.float64 if arrays["q"].dtype == jnp.float64 else jnp.float32
     if mask is not None or query_seq_lengths is not None:
-        arrays["attn_mask"] = visible(mask, query_seq_lengths, queries)
+        arrays["attn_mask"] = visible(mask, query_seq_lengths, batch, queries)
     if bias is not None:
         arrays["bias"] = of_weights("bias", bias, in_type)
     if sinks is not None:
         arrays["sinks"] = jnp.asarray(sinks).astype(in_type)[None]
     if key_value_seq_lengths is not None:
-        arrays["key_end"] = jnp.atleast_1d(jnp.asarray(key_value_seq_lengths)).astype(jnp.int32)
+        arrays["key_end"] = lengths("key_value_seq_lengths", key_value_seq_lengths, batch).astype(jnp.int32)
     options = {"rule": rule_text(rule, scale), "soft_cap": number("soft_cap", soft_cap)}
     options |= mask_options(queries, keys, causal, window_size, is_causal, local_window_size)
     names = statistic_names(return_stats, return_residual)

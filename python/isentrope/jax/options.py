@@ -45,7 +45,7 @@ def mask_options(
     queries: int, keys: int, causal: bool | str, window_size: Any, is_causal: bool, local_window_size: Any
 ) -> dict[str, int]:
     """Returns the options of the mask, from the names of this package or those of JAX."""
-    for ours, given in (("causal", causal is not False and is_causal), ("window_size", window_size and local_window_size)):
+    for ours, given in (("causal", causal is not False and is_causal), ("window_size", None not in (window_size, local_window_size))):
         if given:
             name = next(jaxs for jaxs, other in _OF_JAX.items() if other == ours)
             raise must(name, f"be absent if {ours} is given", "both")
@@ -101,13 +101,18 @@ def of_weights(name: str, array: Any, number: Any) -> jax.Array:
     return array.reshape((1,) * (4 - array.ndim) + array.shape).astype(number)
 
 
-def visible(mask: Any, query_seq_lengths: Any, queries: int) -> jax.Array | None:
+def lengths(name: str, given: Any, batch: int) -> jax.Array:
+    """Returns lengths of sequences, integers [batch]; a number if there is no batch."""
+    found = jnp.atleast_1d(jnp.asarray(given))
+    if found.shape != (batch,) or not jnp.issubdtype(found.dtype, jnp.integer):
+        raise must(name, f"be integers [{batch}]", found, TypeError)
+    return found
+
+
+def visible(mask: Any, query_seq_lengths: Any, batch: int, queries: int) -> jax.Array | None:
     """Returns both as one boolean mask; queries from their length on see no key."""
     seen = None if mask is None else of_weights("mask", mask, bool)
     if query_seq_lengths is None:
         return seen
-    lengths = jnp.atleast_1d(jnp.asarray(query_seq_lengths))
-    if lengths.ndim != 1 or not jnp.issubdtype(lengths.dtype, jnp.integer):
-        raise must("query_seq_lengths", "be integers [batch]", lengths, TypeError)
-    inside = (jnp.arange(queries) < lengths[:, None])[:, None, :, None]
+    inside = (jnp.arange(queries) < lengths("query_seq_lengths", query_seq_lengths, batch)[:, None])[:, None, :, None]
     return inside if seen is None else seen & inside

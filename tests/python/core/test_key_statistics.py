@@ -217,5 +217,6 @@ def test_errors_name_the_function_and_the_argument():
     one_too_many, floating = torch.zeros(7, 1, dtype=torch.int64), r"keys must be an int32 or int64 tensor; got float32"
     assert_refused(r"\[weights_at\] keys must be broadcastable", isentrope.weights_at, q, k, lse, one_too_many)
     assert_refused(rf"\[weights_at\] {floating}", isentrope.weights_at, q, k, lse, lse, error=TypeError)
-    with pytest.raises(NotImplementedError, match=r"\[received\] forward-mode"):
-        torch.func.jvp(lambda x: isentrope.received(x, k, lse), (q.detach(),), (q.detach(),))
+    for cache in ({}, {"seqused_k": torch.tensor([3, 4])}):
+        with pytest.raises(NotImplementedError, match=r"\[received\] forward-mode"):
+            torch.func.jvp(lambda x, of=cache: isentrope.received(x, k, lse, **of), (q.detach(),), (q.detach(),))

@@ -273,6 +273,9 @@ def test_merge_commutes_exactly_and_empty_rows_are_its_identity():
     assert torch.equal(merged.output, a.output) and torch.equal(merged.statistics.entropy, a.statistics.entropy)
     twice = isentrope.merge(nothing, nothing)
     assert torch.equal(twice.output, nothing.output) and (twice.statistics.lse == -torch.inf).all()
+    for first in ([-torch.inf] * 2, [0.1, torch.nan]):  # a part without weight, and one with NaN
+        q, k, v = torch.ones(1, 1, 1, 1), torch.tensor([*first, 0.5, -0.3]).view(1, 1, 4, 1), torch.arange(4.0).view(1, 1, 4, 1)
+        torch.testing.assert_close(isentrope.merge(*parts(q, k, v, [2])), parts(q, k, v, [])[0], equal_nan=True)
 
 
 def test_a_sink_joins_merged_parts_at_the_end():

@@ -109,6 +109,8 @@ def test_a_window_without_positions_is_refused():
     module.isentrope_rule, module.isentrope_rule_reads_position = "log_length(length=total)", True
     with pytest.raises(ValueError, match="position_ids must reach a layer with a sliding window"):
         isentrope.hf.attention_forward(module, q, k, k, None, sliding_window=5)
+    with pytest.raises(ValueError, match="padding must be at either end of a sequence"):
+        isentrope.hf.attention_forward(module, q, k, k, torch.tensor([[[[1, 0, 1, 1, 1]]]]) > 0, sliding_window=5, position_ids=torch.tensor([[3]]))
 
 
 @pytest.mark.parametrize("rule", [*(rule for rule in ScaleRule.names() if rule not in ("table", "per_row")), "log_length(length=total)"])
