@@ -8,9 +8,8 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 from typing_extensions import Unpack
-from torch.autograd import forward_ad
 
-from isentrope._core.attend import attend, has_tangent
+from isentrope._core.attend import any_tangent, attend
 from isentrope._core.cache import Cache
 from isentrope._core.call import call_of, without_sdpa_names
 from isentrope._core.checks import CHECKS, kind
@@ -268,7 +267,7 @@ def _over_cache(
                 "[attention] q, k_cache, v_cache and sinks must not require gradients; got one that does: use torch.no_grad() "
                 "or isentrope.attention"
             )
-        if forward_ad._current_level >= 0 and any(has_tangent(x) for x in call):
+        if any_tangent(call):
             raise NotImplementedError(
                 f"[{function}] forward-mode derivatives are not implemented; got a tangent: use isentrope.attention"
             )

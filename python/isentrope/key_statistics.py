@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from typing_extensions import Unpack
 
 from isentrope._core import key_statistics as _operators
-from isentrope._core.attend import has_tangent
+from isentrope._core.attend import any_tangent
 from isentrope._core.cache import Cache
 from isentrope._core.call import Call, call_of, without_sdpa_names
 from isentrope._core.checks import integers, per_row
@@ -115,6 +114,6 @@ def _prepared(function: str, q: Tensor, k: Tensor, of_cache: tuple, options: Any
 def _over_cache(operator: Any, cache: Cache, arguments: tuple) -> Any:
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in arguments):
         raise ValueError("[attention] inputs must not require gradients over a cache; got one that does: use torch.no_grad()")
-    if forward_ad._current_level >= 0 and any(map(has_tangent, arguments)):
+    if any_tangent(arguments):
         raise NotImplementedError("[attention] forward-mode derivatives are not implemented over a cache; got a tangent")
     return operator(*arguments, *(cache.scales()[:1] or (None,)), cache.pages(), cache.keys(), None)

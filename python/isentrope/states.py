@@ -67,14 +67,11 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
             f"[merge] b must have the shape of a, {tuple(a.output.shape)}; got {tuple(b.output.shape)}"
         )
     lse, w_a, w_b = _weights(x.lse, y.lse)
-    only_a, only_b = (empty & (other > -torch.inf) for empty, other in ((y.lse == -torch.inf, x.lse), (x.lse == -torch.inf, y.lse)))
-
-    def weighed(of_a: Tensor, of_b: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns both with 0 for a side without weight, whose numbers are NaN if all its logits are -inf."""
-        shape = (*lse.shape, *(1,) * (of_a.dim() - lse.dim()))
-        return torch.where(only_b.view(shape), 0, of_a), torch.where(only_a.view(shape), 0, of_b)
-
-    from_a, from_b = weighed(a.output, b.output)
+    # A side without weight beside one with weight, whose numbers are NaN if all its logits are -inf.
+    without_a = (x.lse == -torch.inf) & (y.lse > -torch.inf)
+    without_b = (y.lse == -torch.inf) & (x.lse > -torch.inf)
+    from_a = torch.where(without_a[..., None], 0, a.output)
+    from_b = torch.where(without_b[..., None], 0, b.output)
     output = (w_a[..., None] * from_a + w_b[..., None] * from_b).to(a.output.dtype)
     both = {name for name in Statistics._fields if None not in (getattr(x, name), getattr(y, name))}
     merged: dict[str, Tensor] = {"lse": lse}
@@ -82,8 +79,9 @@ def merge(a: AttentionState, b: AttentionState) -> AttentionState:
         merged["support"] = x.support + y.support
     for name, how in _MERGES.items():
         if name in both:
-            numbers = getattr(x, name), getattr(y, name)
-            from_a, from_b = numbers if how is _WAYS["largest"] else weighed(*numbers)
+            from_a, from_b = getattr(x, name), getattr(y, name)
+            if how is not _WAYS["largest"]:
+                from_a, from_b = torch.where(without_a, 0, from_a), torch.where(without_b, 0, from_b)
             merged[name] = how(w_a, from_a, w_b, from_b)
     if "entropy" in both:
         merged["entropy"] = merged["entropy"] + (_entropy_of(w_a) + _entropy_of(w_b))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -40,5 +41,7 @@ def attend(call: Call, return_stats: StatisticNames, first_head: int | None = No
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 
 
-def has_tangent(value: object) -> bool:
-    return isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
+def any_tangent(values: Iterable[object]) -> bool:
+    """Returns whether forward mode differentiates with respect to one of some values."""
+    tensors = (x for x in values if isinstance(x, Tensor))
+    return forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)

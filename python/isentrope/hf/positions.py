@@ -38,7 +38,8 @@ def attend(
             )
         if mask is None:
             mask, options["causal"] = q.new_ones((1, 1, queries, keys), dtype=torch.bool), False
-        _refuse_holes(mask.flatten(1, 2).any(1))
+        else:
+            _refuse_holes(mask.flatten(1, 2).any(1))
         options |= _end_of_sequence(positions.expand(q.shape[0], -1), keys)
     elif mask is not None:
         mask = mask.expand(q.shape[0], -1, queries, keys)
