@@ -11,6 +11,7 @@ from jax import numpy as jnp
 from isentrope.jax.library import STATISTICS, Statistics, refuse
 from isentrope.jax.options import lengths, mask_options, must, number, of_weights, rule_text, statistic_names, visible
 from isentrope.jax.primitives import bind, forward, varying_alike
+from isentrope.jax.sharding import by_batches_and_heads
 from isentrope.jax.spec import Spec
 
 _refuse = functools.lru_cache(refuse)  # jit calls nothing of this, but a loop of eager calls does
@@ -80,7 +81,11 @@ def attention(
     spec = Spec(tuple(arrays), (), tuple(options.items()), batch, 1)
     shapes, types = [x.shape for x in arrays.values()], [str(x.dtype) for x in arrays.values()]
     _refuse(spec.text(shapes=shapes, types=types))
-    results = bind(forward, varying_alike(arrays), ("output", *names), spec)
+
+    def on_device(arrays: dict[str, Any]) -> dict[str, Any]:
+        return bind(forward, varying_alike(arrays), ("output", *names), spec._replace(batch=arrays["q"].shape[0]))
+
+    results = by_batches_and_heads(on_device, arrays)
     if without_batch:
         results = {name: x[0] for name, x in results.items()}
     if return_residual:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import numbers
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,7 +45,8 @@ def mask_options(
     queries: int, keys: int, causal: bool | str, window_size: Any, is_causal: bool, local_window_size: Any
 ) -> dict[str, int]:
     """Returns the options of the mask, from the names of this package or those of JAX."""
-    for ours, given in (("causal", causal is not False and is_causal), ("window_size", None not in (window_size, local_window_size))):
+    both = {"causal": causal is not False and is_causal, "window_size": window_size is not None and local_window_size is not None}
+    for ours, given in both.items():
         if given:
             name = next(jaxs for jaxs, other in _OF_JAX.items() if other == ours)
             raise must(name, f"be absent if {ours} is given", "both")
@@ -59,18 +60,15 @@ def mask_options(
         if not options["causal"] and queries != keys:
             options["sequence_keys"] = keys  # query i is then at position i
     if window_size is not None:
+        name, least = ("window_size", -1) if local_window_size is None else ("local_window_size", 0)
         try:
-            left, right = window_size
-            options |= {"window_left": _window(left), "window_right": _window(right)}
+            left, right = map(operator.index, window_size)
         except (TypeError, ValueError):
-            raise must("window_size", "be two integers, (left, right)", window_size) from None
+            raise must(name, "be two integers, (left, right)", window_size) from None
+        if min(left, right) < least:
+            raise must(name, f"be at least {least}", window_size)
+        options |= {"window_left": left, "window_right": right}
     return options
-
-
-def _window(value: Any) -> int:
-    if not isinstance(value, numbers.Integral):
-        raise TypeError
-    return int(value)
 
 
 def statistic_names(return_stats: bool | str | Sequence[str], return_residual: bool) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from isentrope.jax.library import NEEDS, STATISTICS
+from isentrope.jax.sharding import by_mapped_axis
 from isentrope.jax.spec import Spec, leading, result_avals, without_prefix
 
 _ONLY_CPU = "[attention] isentrope.jax computes {} on CPUs; got a call for {}: move it with jax.device_put or jax.default_device"
@@ -66,6 +67,13 @@ def _primitive(name: str) -> Primitive:
 
 def _fold(primitive: Primitive, operands: Sequence[Any], axes: Sequence[int | None], *, spec: Spec) -> Any:
     """Batches by more batches: operands that are broadcast in their batch stay so."""
+    folded = functools.partial(_folded, primitive, axes, spec)
+    results = by_mapped_axis(folded, operands, axes)
+    return results, [0] * len(results)
+
+
+def _folded(primitive: Primitive, axes: Sequence[int | None], spec: Spec, *operands: Any) -> list[Any]:
+    operands = tuple(varying_alike(spec.named(operands)).values())
     size = next(x.shape[axis] for x, axis in zip(operands, axes) if axis is not None)
     has_sinks = any(without_prefix(name) == "sinks" for name in (*spec.names, *spec.results))
     folded = spec._replace(batch=spec.batch * size, parts=spec.parts * size if has_sinks else 1)
@@ -78,7 +86,7 @@ def _fold(primitive: Primitive, operands: Sequence[Any], axes: Sequence[int | No
         whole = jnp.broadcast_to(x, (size, leading(name, spec), *x.shape[2:]))
         moved.append(whole.reshape(leading(name, folded), *x.shape[2:]))
     results = primitive.bind(*moved, spec=folded)
-    return [x.reshape(size, leading(name, spec), *x.shape[1:]) for name, x in zip(spec.results, results)], [0] * len(results)
+    return [x.reshape(size, leading(name, spec), *x.shape[1:]) for name, x in zip(spec.results, results)]
 
 
 def _refuse_platform(name: str, context: Any, *operands: Any, spec: Spec) -> Any:

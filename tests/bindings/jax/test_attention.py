@@ -162,6 +162,8 @@ BAD = {
     'causal must be False, True, "top_left"': lambda q, k, v: attention(q, k, v, causal="left"),
     "is_causal must be absent": lambda q, k, v: attention(q, k, v, causal=True, is_causal=True),
     "window_size must be two integers": lambda q, k, v: attention(q, k, v, window_size=3),
+    "window_size must be at least -1": lambda q, k, v: attention(q, k, v, window_size=(-2, 0)),
+    "local_window_size must be at least 0": lambda q, k, v: attention(q, k, v, local_window_size=-1, is_causal=True),
     "return_stats must be True, False or some of lse": lambda q, k, v: attention(q, k, v, return_stats=["entropie"]),
     "implementation must be None": lambda q, k, v: attention(q, k, v, implementation="cudnn"),
     "return_stats must be absent": lambda q, k, v: attention(q, k, v, return_stats=True, return_residual=True),

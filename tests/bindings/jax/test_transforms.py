@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from inputs import normal, qkv
 from jax import numpy as jnp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, PartitionSpec
 from test_attention import close
 from test_derivatives import all_close
 
@@ -97,11 +97,16 @@ def test_shard_map(axis, shared):
     all_close(jax.jvp(jax.grad(loss(split)), (q, k, v), (q, k, v)), jax.jvp(jax.grad(loss(whole)), (q, k, v), (q, k, v)))
 
 
-def test_jit_of_sharded_arrays():
-    mesh = Mesh(np.asarray(jax.devices()), ("x",))
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("spec", [("x",), (None, "x"), (None, None, "x")])
+def test_sharded_arrays(kind, spec):
     x = qkv()
-    sharded = [jax.device_put(a, NamedSharding(mesh, PartitionSpec("x"))) for a in x]
-    close(jax.jit(attention)(*sharded), attention(*x))
+    with jax.set_mesh(jax.make_mesh((2,), ("x",), axis_types=(kind,))):
+        sharded = [jax.device_put(a, PartitionSpec(*spec)) for a in x]
+        for f in (attention, jax.vmap(attention)):
+            found = jax.jit(jax.grad(lambda *x, f=f: (f(*x) ** 2).sum(), (0, 1, 2)))(*sharded)
+            all_close(found, jax.grad(lambda *x: (attention(*x) ** 2).sum(), (0, 1, 2))(*x))
+            assert list(map(jax.typeof, found)) == list(map(jax.typeof, sharded))  # sharded alike
 
 
 def test_checkpoint_and_scan():
