@@ -37,6 +37,8 @@ class Cache:
         if self.seqused_k is not None:
             return integers("seqused_k", self.seqused_k, self.q, self.k)
         self._check_shapes()
+        if self.block_table is not None and self.block_table.dim() != 2:
+            raise ValueError(f"[attention] block_table must have 2 dimensions; got {self.block_table.dim()}")
         sequences, pages = (self.q.shape[0], 1) if self.block_table is None else self.block_table.shape
         return self.q.new_full((sequences,), pages * self.k.shape[2], dtype=torch.int64)
 

@@ -66,13 +66,12 @@ def _primitive(name: str) -> Primitive:
 
 
 def _fold(primitive: Primitive, operands: Sequence[Any], axes: Sequence[int | None], *, spec: Spec) -> Any:
-    """Batches by more batches: operands that are broadcast in their batch stay so."""
-    folded = functools.partial(_folded, primitive, axes, spec)
-    results = by_mapped_axis(folded, operands, axes)
+    results = by_mapped_axis(functools.partial(_folded, primitive, axes, spec), operands, axes)
     return results, [0] * len(results)
 
 
 def _folded(primitive: Primitive, axes: Sequence[int | None], spec: Spec, *operands: Any) -> list[Any]:
+    """Batches by more batches: operands that are broadcast in their batch stay so."""
     operands = tuple(varying_alike(spec.named(operands)).values())
     size = next(x.shape[axis] for x, axis in zip(operands, axes) if axis is not None)
     has_sinks = any(without_prefix(name) == "sinks" for name in (*spec.names, *spec.results))

@@ -42,7 +42,8 @@ class Maxima:
     def hear(self, call: Call, max_logit: Any, first_head: int | None) -> None:
         """Updates the maxima. max_logit: [batch, heads, rows]; a DTensor may be sharded by batch or heads.
 
-        Raises ValueError for a soft-cap together with a bias, because the largest sum of both tells no logit before the cap.
+        Raises ValueError for a soft-cap together with a bias, or with a rule that multiplies what the cap returns. Their
+        largest logit tells none before the cap.
         """
         max_logit = _before_soft_cap(max_logit, call)
         self.called, self.pending = True, False
@@ -115,6 +116,8 @@ def _before_soft_cap(max_logit: Tensor, call: Call) -> Tensor:
         return max_logit
     if call.bias is not None:
         raise ValueError("[QKClip] a call with a soft-cap must have no bias or float mask; got both: pass a boolean mask")
+    if "post_cap" in call.rule or ("xai_temperature" in call.rule and "pre_cap" not in call.rule):
+        raise ValueError(f"[QKClip] a call with a soft-cap must have a rule that multiplies before the cap; got {call.rule}")
     limit = 1 - torch.finfo(max_logit.dtype).eps / 2
     before = cap * (max_logit / cap).clamp(-limit, limit).atanh()
     # -inf marks a row without keys, and a cap in a tensor may be 0.

@@ -45,15 +45,16 @@ LOGGED = {statistic["name"]: statistic["logged"] for statistic in STATISTICS if 
 if TYPE_CHECKING:
     from isentrope._core.libraries import Listed as _Numbers
 else:
-    _Numbers = namedtuple("Reading", [*LOGGED, "spread", "names"])
+    _Numbers = namedtuple("Reading", [*LOGGED, "spread", "broken", "names"])
 
 
 class Reading(_Numbers):
     """Readings of one step, each a float64 tensor [layers, heads].
 
     entropy: mean over rows, nats; spread: its standard deviation over rows; max_logit: largest of any row;
-    max_probability: mean over rows, the mass of their largest key. NaN for heads without a row of at least 8 keys, and
-    past a layer's last head. names: of the modules that called, one for each layer, in call order."""
+    max_probability: mean over rows, the mass of their largest key; broken: share of rows whose entropy is NaN, because a
+    logit is NaN or infinite, and which the means leave out. NaN for heads without a row of at least 8 keys, and past a
+    layer's last head. names: of the modules that called, one for each layer, in call order."""
 
     __slots__ = ()
 
@@ -62,15 +63,16 @@ class Reading(_Numbers):
         return where(self.entropy < below)
 
     def summary(self, below: float = 0.05) -> dict[str, float]:
-        """Returns numbers for a log: mean and least entropy of a head, mean spread, collapsed heads, largest logit, and
-        the largest of the heads' mean max_probability."""
+        """Returns numbers for a log: mean and least entropy of a head, mean spread, collapsed heads, largest logit, the
+        largest of the heads' mean max_probability, and the mean of broken. NaN if no row has a number."""
         others = (name for name in LOGGED if name != "entropy")
         return {
             "attention/entropy": self.entropy.nanmean().item(),
-            "attention/least_entropy": self.entropy.nan_to_num(torch.inf).min().item(),
+            "attention/least_entropy": -or_nan((-self.entropy).nan_to_num(-torch.inf).max()).item(),
             "attention/spread": self.spread.nanmean().item(),
+            "attention/broken": self.broken.nanmean().item(),
             "attention/collapsed": float(len(self.collapsed(below))),
-            **{f"attention/{name}": getattr(self, name).nan_to_num(-torch.inf).max().item() for name in others},
+            **{f"attention/{name}": or_nan(getattr(self, name).nan_to_num(-torch.inf).max()).item() for name in others},
         }
 
     def heads(self) -> dict[str, float]:
@@ -83,18 +85,19 @@ class Reading(_Numbers):
         }
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns one row for each head: module, layer, head, and the numbers. Omits heads of NaN."""
+        """Returns one row for each head: module, layer, head, and the numbers. Omits heads without a row of at least 8
+        keys."""
         columns = [numbers.tolist() for numbers in self[:-1]]
         return [
             {"module": name, "layer": layer, "head": head, **dict(zip(self._fields, numbers))}
             for layer, (name, *heads) in enumerate(zip(self.names, *columns))
             for head, numbers in enumerate(zip(*heads))
-            if not math.isnan(numbers[0])
+            if not math.isnan(numbers[-1])
         ]
 
 
 class Monitor:
-    """Reads the statistics of every attention call of any module: calls of isentrope's functions and of torch's
+    """Reads the statistics of each module's first attention call: calls of isentrope's functions and of torch's
     `scaled_dot_product_attention`, which `nn.MultiheadAttention` uses with need_weights=False, and transformers with
     attn_implementation="sdpa".
 
@@ -168,12 +171,12 @@ def _names_in(running: list[str], model: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def _reading(by_layer: dict[str, Statistics]) -> Reading:
-    layers = padded([_of_heads(statistics) for statistics in by_layer.values()])
+    layers = padded([_of_heads(Statistics(*map(_whole, statistics))) for statistics in by_layer.values()])
     return Reading(*layers.transpose(0, 1).contiguous(), names=tuple(by_layer))
 
 
 def _of_heads(statistics: Statistics) -> Tensor:
-    """Returns [numbers, heads]: LOGGED, and the deviation of entropy."""
+    """Returns [numbers, heads]: LOGGED, the deviation of entropy, and the share of rows without one."""
     counted = statistics.support >= LEAST_KEYS
 
     def rows(name: str, without: float) -> Tensor:
@@ -184,7 +187,14 @@ def _of_heads(statistics: Statistics) -> Tensor:
     ]
     entropy = rows("entropy", torch.nan)
     spread = (entropy.square().nanmean(1) - entropy.nanmean(1).square()).clamp(min=0).sqrt()
-    return torch.stack([*found, spread])
+    rows_of_head = counted.transpose(0, 1).flatten(1).sum(1)
+    broken = 1 - (~entropy.isnan()).sum(1) / rows_of_head
+    return torch.stack([*found, spread, broken])
+
+
+def _whole(statistic: Tensor | None) -> Tensor | None:
+    """Returns the tensor of a DTensor, gathered from its ranks."""
+    return statistic.full_tensor() if hasattr(statistic, "full_tensor") else statistic
 
 
 def or_nan(largest: Tensor) -> Tensor:

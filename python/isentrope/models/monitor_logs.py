@@ -13,6 +13,7 @@ A log is called with a step and a `Reading`:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ Log = Callable[[int, Reading], None]
 
 
 class JsonLines:
-    """Appends one line for each head: step and a row of `Reading.rows`."""
+    """Appends one line for each head: step and a row of `Reading.rows`, with null for NaN and infinity."""
 
     def __init__(self, path: str | Path) -> None:
         """Creates the folder of the file. An existing file is continued, for resumed runs."""
@@ -33,7 +34,8 @@ class JsonLines:
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, step: int, reading: Reading) -> None:
-        lines = [json.dumps({"step": step, **row}) + "\n" for row in reading.rows()]
+        rows = [{key: x if isinstance(x, str) or math.isfinite(x) else None for key, x in row.items()} for row in reading.rows()]
+        lines = [json.dumps({"step": step, **row}) + "\n" for row in rows]
         with self.path.open("a") as file:
             file.writelines(lines)
 
@@ -77,11 +79,11 @@ def merged(readings: Sequence[Reading]) -> Reading:
     """Combines readings of ranks that read equally many rows: means, and the largest max_logit.
 
     The spread is the standard deviation over the rows of all ranks."""
-    *numbers, spread = (torch.stack(each) for each in list(zip(*readings))[:-1])
+    *numbers, spread, broken = (torch.stack(each) for each in list(zip(*readings))[:-1])
     found = {
         name: each.nanmean(0) if LOGGED[name] == "mean" else or_nan(each.nan_to_num(-torch.inf).amax(0))
         for name, each in zip(LOGGED, numbers)
     }
     squares = (spread.square() + numbers[list(LOGGED).index("entropy")].square()).nanmean(0)
     deviation = (squares - found["entropy"].square()).clamp(min=0).sqrt()
-    return Reading(**found, spread=deviation, names=readings[0].names)
+    return Reading(**found, spread=deviation, broken=broken.nanmean(0), names=readings[0].names)

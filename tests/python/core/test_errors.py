@@ -148,6 +148,7 @@ REFUSED = [
     ("write_cache", {"slot_mapping": torch.tensor([0])}, ValueError, r"slot_mapping must have shape \[2\]; got \[1\]"),
     ("write_cache", {"v_cache": K.half()}, ValueError, "v_cache must be f32, as k is; got f16"),
     ("decode", {"block_table": torch.tensor([[0]])}, ValueError, "must have a row for each of the 2 sequences; got 1 and 2"),
+    ("decode", {"block_table": torch.tensor([0, 1]), "seqused_k": None}, ValueError, "block_table must have 2 dimensions; got 1"),
     ("decode", {"block_table": torch.tensor([[1 << 32], [1]])}, ValueError, "block_table must hold page numbers below 2; got 4294967296"),
     ("decode", {"block_table": torch.tensor([[-(1 << 32)], [1]])}, ValueError, "block_table must hold page numbers below 2; got -4294967296"),
     ("decode", {"seqused_k": torch.tensor([5, -1])}, ValueError, "seqused_k must be .*; got -1"),

@@ -131,6 +131,18 @@ def test_layers_may_have_unlike_heads_and_others_are_not_read():
     assert watcher.latest.entropy[1].isnan().tolist() == [False, False, True, True]
 
 
+def test_rows_without_a_number_are_told(tmp_path):
+    x = torch.randn(1, 20, 32)
+    x[0, 15:] = torch.nan  # of 13 rows with 8 keys 5 see such keys
+    _, reading = read(Block("isentrope"), x)
+    torch.testing.assert_close(reading.broken[0], torch.full((4,), 5 / 13).double())
+    assert reading.summary()["attention/broken"] == reading.broken.mean() and not reading.entropy.isnan().any()
+    _, reading = read(Block("isentrope"), x * torch.nan)
+    monitor_logs.JsonLines(tmp_path / "heads.jsonl")(0, reading)
+    lines = [json.loads(line) for line in (tmp_path / "heads.jsonl").read_text().splitlines()]
+    assert [(line["entropy"], line["broken"]) for line in lines] == [(None, 1)] * 4
+
+
 def test_torchs_function_is_read_under_the_rule_that_is_active():
     x, torchs_function = torch.randn(1, 30, 32), torch.nn.functional.scaled_dot_product_attention
     plain = read(Block(WAYS[1]), x)[1].entropy
