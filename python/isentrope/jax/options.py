@@ -32,6 +32,8 @@ def number(name: str, value: Any) -> float:
     """Returns a number of the caller, which XLA compiles into the program."""
     if isinstance(value, jax.core.Tracer):
         raise must(name, "be a number and no traced array (multiply q by it)", value, TypeError)
+    if isinstance(value, (bool, str)):
+        raise must(name, "be a number", value, TypeError)
     try:
         found = float(value)
     except (TypeError, ValueError):

@@ -151,6 +151,7 @@ BAD = {
     "rule must be a str": lambda q, k, v: attention(q, k, v, rule=3),
     "scale must be a number and no traced": lambda q, k, v: jax.jit(lambda s: attention(q, k, v, scale=s))(1.0),
     "scale must be finite": lambda q, k, v: attention(q, k, v, scale=float("nan")),
+    "scale must be a number; got True": lambda q, k, v: attention(q, k, v, scale=True),
     "soft_cap must be finite and not negative": lambda q, k, v: attention(q, k, v, soft_cap=-1),
     "mask must be bool": lambda q, k, v: attention(q, k, v, mask=jnp.ones((6, 6))),
     "bias must be floating": lambda q, k, v: attention(q, k, v, bias=jnp.ones((6, 6), bool)),
