@@ -46,6 +46,7 @@ SphereEntropy sphere_entropy(double n, std::int64_t dim, double lambda) {
   const double d = static_cast<double>(dim), log_n = std::log(n);
   SphereEntropy result;
   result.entropy = log_n - divergence(d, lambda * d);
+  if (std::abs(result.entropy) <= 2e-14 * log_n) result.entropy = 0;  // the rest is rounding
   result.correction = annealed_correction(n, d, lambda * d);
   result.saddle = log_n - d * saddle_loss(lambda);
   result.laplace = log_n - laplace_coefficient() * lambda * d;

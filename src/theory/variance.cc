@@ -21,9 +21,9 @@ std::size_t rows_of(std::span<const double> q, std::span<const double> k, std::i
     reject("q and k must hold as many rows of dim = " + std::to_string(dim) + ", at least 3; got " +
            std::to_string(q.size()) + " and " + std::to_string(k.size()) + " numbers");
   }
-  const auto finite = [](double x) { return std::isfinite(x); };
-  if (!std::ranges::all_of(q, finite) || !std::ranges::all_of(k, finite)) {
-    reject("q and k must be finite; got a number that is not");
+  const auto bounded = [](double x) { return std::abs(x) <= 1e60; };  // its fourth power is finite
+  if (!std::ranges::all_of(q, bounded) || !std::ranges::all_of(k, bounded)) {
+    reject("q and k must be finite and at most 1e+60 in magnitude; got a number that is not");
   }
   return q.size() / width;
 }
@@ -32,38 +32,47 @@ Check check(double measured, double expected, double standard_error) {
   return {measured, expected, standard_error, std::abs(measured - expected) <= 5 * standard_error};
 }
 
-// First and second moments of the rows x_i of one matrix.
+// Moments of the rows x_i of one matrix.
 struct Moments {
-  std::vector<double> mean;    // E x_c
-  std::vector<double> second;  // E x_c x_e, [dim, dim]
+  std::vector<double> mean;        // E x_c
+  std::vector<double> covariance;  // E x_c x_e - E x_c E x_e, [dim, dim]
 };
 
+// Sums differences from the first row, which lose nothing where the mean is large.
 Moments moments_of(std::span<const double> x, std::size_t rows, std::size_t dim) {
   Moments moments{std::vector<double>(dim), std::vector<double>(dim * dim)};
-  for (std::size_t i = 0; i < rows; ++i) {
-    const double* row = x.data() + i * dim;
+  std::vector<double> row(dim);
+  for (std::size_t i = 1; i < rows; ++i) {
+    for (std::size_t c = 0; c < dim; ++c) row[c] = x[i * dim + c] - x[c];
     for (std::size_t c = 0; c < dim; ++c) {
       moments.mean[c] += row[c];
-      for (std::size_t e = 0; e < dim; ++e) moments.second[c * dim + e] += row[c] * row[e];
+      for (std::size_t e = 0; e < dim; ++e) moments.covariance[c * dim + e] += row[c] * row[e];
     }
   }
   const double weight = 1 / static_cast<double>(rows);
   for (double& value : moments.mean) value *= weight;
-  for (double& value : moments.second) value *= weight;
+  for (std::size_t c = 0; c < dim; ++c) {
+    for (std::size_t e = 0; e < dim; ++e) {
+      double& value = moments.covariance[c * dim + e];
+      value = value * weight - moments.mean[c] * moments.mean[e];
+    }
+  }
+  for (std::size_t c = 0; c < dim; ++c) moments.mean[c] += x[c];
   return moments;
 }
 
-// E (x - E x)^2 over all components, with one mean for all of them.
 Check component_mean(const Moments& moments, double count) {
   double mean = 0, square = 0;
   const std::size_t dim = moments.mean.size();
   for (std::size_t c = 0; c < dim; ++c) {
-    mean += moments.mean[c] / static_cast<double>(dim);
-    square += moments.second[c * dim + c] / static_cast<double>(dim);
+    const double of_c = moments.mean[c];
+    mean += of_c / static_cast<double>(dim);
+    square += (moments.covariance[c * dim + c] + of_c * of_c) / static_cast<double>(dim);
   }
   return check(mean, 0, std::sqrt(square / count));
 }
 
+// E (x - E x)^2 over all components, with one mean for all of them.
 Check component_variance(std::span<const double> x, double mean) {
   const double count = static_cast<double>(x.size());
   double second = 0, fourth = 0;
@@ -80,7 +89,7 @@ Check component_variance(std::span<const double> x, double mean) {
 Check component_correlation(const Moments& moments, double rows) {
   const std::size_t dim = moments.mean.size();
   const auto covariance = [&](std::size_t c, std::size_t e) {
-    return moments.second[c * dim + e] - moments.mean[c] * moments.mean[e];
+    return moments.covariance[c * dim + e];
   };
   const double expected = 1 / (rows - 1);
   if (dim == 1) return check(expected, expected, 0);
@@ -125,11 +134,17 @@ ScoreVariance check_score_variance(std::span<const double> q, std::span<const do
       cross_correlation(q, k, result.q_mean, result.k_mean,
                         std::sqrt(result.q_variance.measured * result.k_variance.measured));
 
-  // Over pairs of rows q and k are independent, so E[(q.k)^2] = sum_ce E[q_c q_e] E[k_c k_e].
-  double square = 0;
-  for (std::size_t c = 0; c < width * width; ++c) square += of_q.second[c] * of_k.second[c];
-  for (std::size_t c = 0; c < width; ++c) result.score_mean += of_q.mean[c] * of_k.mean[c];
-  result.score_variance = std::max(0.0, square - result.score_mean * result.score_mean);
+  // Over pairs of rows q and k are independent, so E[(q.k)^2] = sum_ce E[q_c q_e] E[k_c k_e]. The
+  // square of the mean cancels: with covariances C and means m, Var = C C' + C m' m' + m m C'.
+  for (std::size_t c = 0; c < width; ++c) {
+    result.score_mean += of_q.mean[c] * of_k.mean[c];
+    for (std::size_t e = 0; e < width; ++e) {
+      const double q_ce = of_q.covariance[c * width + e], k_ce = of_k.covariance[c * width + e];
+      result.score_variance +=
+          q_ce * k_ce + q_ce * of_k.mean[c] * of_k.mean[e] + of_q.mean[c] * of_q.mean[e] * k_ce;
+    }
+  }
+  result.score_variance = std::max(0.0, result.score_variance);
   result.lambda = 1 / std::sqrt(result.score_variance);
   result.standard_lambda = 1 / std::sqrt(static_cast<double>(dim));
   result.holds = result.q_mean.holds && result.k_mean.holds && result.q_variance.holds &&

@@ -187,7 +187,7 @@ std::vector<Problem> written_problems(const CheckArguments& arguments) {
   std::vector<Problem> problems;
   for (const std::string& line : lines) problems.push_back(problem_of(line));
   if (problems.empty() && arguments.generate == 0)
-    throw Error("a problem LINE, --file or --generate must be given");
+    throw Error("LINE, --file and --generate must give at least one problem; got none");
   return problems;
 }
 

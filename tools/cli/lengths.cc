@@ -73,13 +73,21 @@ std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view 
   return lengths;
 }
 
-void add_lengths(CLI::App& app, std::string& lengths) {
-  app.add_option("--lengths", lengths, "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
+ScaleRule parse_shared_rule(const std::string& text, const std::string& command) {
+  ScaleRule rule = ScaleRule::parse(text);
+  if (rule.heads() > 1) {
+    throw Error("[" + command + "] --rule must have one scale for all heads; got " + rule.text());
+  }
+  return rule;
+}
+
+CLI::Option* add_lengths(CLI::App& app, std::string& lengths) {
+  return app.add_option("--lengths", lengths, "lengths n, as 64,512 or 40:20000:40 or 64:65536:x2")
       ->capture_default_str();
 }
 
-void add_dim(CLI::App& app, std::int64_t& dim, const std::string& text) {
-  app.add_option("--dim", dim, text)->check(command::whole_number())->capture_default_str();
+CLI::Option* add_dim(CLI::App& app, std::int64_t& dim, const std::string& text) {
+  return app.add_option("--dim", dim, text)->check(command::whole_number())->capture_default_str();
 }
 
 }  // namespace isentrope::cli

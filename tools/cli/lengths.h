@@ -5,9 +5,12 @@
 #include <string_view>
 #include <vector>
 
+#include "isentrope/scale_rule.h"
+
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace isentrope::cli {
 
@@ -16,10 +19,14 @@ namespace isentrope::cli {
 [[nodiscard]] std::vector<std::int64_t> parse_lengths(std::string_view text,
                                                       std::string_view option = "lengths");
 
+// Parses --rule of a command that shows one head. Throws Error naming the command if heads differ.
+[[nodiscard]] ScaleRule parse_shared_rule(const std::string& text, const std::string& command);
+
 // Adds the option --lengths, whose text parse_lengths() takes.
-void add_lengths(CLI::App& app, std::string& lengths);
+CLI::Option* add_lengths(CLI::App& app, std::string& lengths);
 
 // Adds the option --dim.
-void add_dim(CLI::App& app, std::int64_t& dim, const std::string& text = "head dimension d");
+CLI::Option* add_dim(CLI::App& app, std::int64_t& dim,
+                     const std::string& text = "head dimension d");
 
 }  // namespace isentrope::cli

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -106,7 +107,17 @@ void print_text(const Comparison& comparison) {
     print_plot("lambda against n", {lengths.begin(), lengths.end()}, curves);
 }
 
-void print_catalogue() {
+void print_catalogue(bool json) {
+  if (json) {
+    ordered_json rules = ordered_json::array();
+    for (const RuleInfo& rule : rule_catalogue())
+      rules.push_back({{"name", rule.name},
+                       {"signature", signature(rule)},
+                       {"formula", rule.formula},
+                       {"source", rule.source},
+                       {"counts", rule.counts}});
+    return print_json({{"rules", rules}});
+  }
   for (const RuleInfo& rule : rule_catalogue()) {
     fmt::print("{}\n    lambda = {}\n    {}\n", signature(rule), rule.formula, rule.source);
     if (!rule.counts.empty()) fmt::print("    length={}\n", rule.counts);
@@ -157,7 +168,7 @@ constexpr int kNotKnown = 1;  // exit status for an unknown family
 // Prints only after everything that may fail. Returns the exit status.
 int run_scale(ScaleArguments arguments) {
   if (arguments.list) {
-    print_catalogue();
+    print_catalogue(arguments.json);
     return 0;
   }
   if (!arguments.rule && !arguments.config) {
@@ -201,15 +212,17 @@ int scale_command(int argc, char** argv) {
   app.add_option("--compare", arguments.compare, "rules to compare it with");
   app.add_option("--dim", arguments.dim, "head dimension d (64)")->check(command::whole_number());
   app.add_option("--head", arguments.head, "head, for rules with a number for each head (0)")
-      ->check(command::whole_number());
+      ->check(command::whole_number(0, std::numeric_limits<std::int64_t>::max()));
   add_lengths(app, arguments.lengths);
   app.add_option(
       "--config", arguments.config,
-      "show the rule that this config.json of a Hugging Face model uses; exit status 1 if "
-      "the family is not known");
+      "show the rule that this config.json of a Hugging Face model uses, with RULE beside it; exit "
+      "status 1 if the family is not known");
   app.add_option("--report", arguments.report, "write a page with plots to this HTML file");
+  auto* list = app.add_flag("--list", arguments.list, "list all rules");
+  for (CLI::Option* other : app.get_options())
+    if (other != list && other != app.get_help_ptr()) list->excludes(other);
   app.add_flag("--json", arguments.json, "print JSON");
-  app.add_flag("--list", arguments.list, "list all rules");
   int status = 0;
   app.callback([&] { status = run_scale(arguments); });
   const int failure = command::run(app, argc, argv);

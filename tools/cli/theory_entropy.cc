@@ -60,7 +60,8 @@ void print_held(const EntropyArguments& arguments) {
 
 void run_entropy(const EntropyArguments& arguments) {
   if (arguments.hold) return print_held(arguments);
-  const ScaleRule rule = arguments.rule ? ScaleRule::parse(*arguments.rule) : ScaleRule::standard();
+  const ScaleRule rule =
+      arguments.rule ? parse_shared_rule(*arguments.rule, "entropy") : ScaleRule::standard();
   std::vector<Row> values;
   const auto marked = [](double value, bool in_range) {
     return number(value) + (in_range ? " " : "*");
@@ -107,14 +108,16 @@ void add_entropy_command(CLI::App& theory) {
   auto* lambda = app->add_option("--lambda", arguments->lambda, "the softmax scale (1/sqrt(d))");
   auto* rule =
       app->add_option("--rule", arguments->rule, "the rule that gives the scale")->excludes(lambda);
-  app->add_option("--target", arguments->target, "solve for the lambda that gives this entropy")
-      ->excludes(lambda)
-      ->excludes(rule);
-  app->add_option(
+  auto* target =
+      app->add_option("--target", arguments->target, "solve for the lambda that gives this entropy")
+          ->excludes(lambda)
+          ->excludes(rule);
+  add_dim(*app, arguments->dim);
+  auto* lengths = add_lengths(*app, arguments->lengths);
+  auto* hold = app->add_option(
       "--hold", arguments->hold,
       "two lengths: find the base B at which log_B(n)/sqrt(d) gives both the same entropy");
-  add_dim(*app, arguments->dim);
-  add_lengths(*app, arguments->lengths);
+  for (auto* other : {lambda, rule, target, lengths}) hold->excludes(other);
   app->add_flag("--json", arguments->json, "print JSON");
   app->callback([arguments] { run_entropy(*arguments); });
 }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "isentrope/error.h"
@@ -42,9 +43,9 @@ ordered_json scores_json(const GradientArguments& arguments) {
   return json;
 }
 
-void print_scores(const GradientArguments& arguments) {
-  fmt::print("alpha that maximises alpha (1 - sum p^2), {} scores{}", arguments.scores,
-             are_normal(arguments) ? "" : fmt::format(" in {} dimensions", arguments.dim));
+std::string scores_text(const GradientArguments& arguments) {
+  return fmt::format("alpha that maximises alpha (1 - sum p^2), {} scores{}", arguments.scores,
+                     are_normal(arguments) ? "" : fmt::format(" in {} dimensions", arguments.dim));
 }
 
 void print_optima(const GradientArguments& arguments) {
@@ -79,8 +80,7 @@ void print_optima(const GradientArguments& arguments) {
                    {"largest_residual", fit.largest_residual}};
     return print_json(json);
   }
-  print_scores(arguments);
-  fmt::print("\n\n");
+  fmt::print("{}\n\n", scores_text(arguments));
   print_table(values, std::max<std::size_t>(1, (lengths.size() + 19) / 20));
   fmt::print("\nfit over {} lengths: alpha = {:.6g} {}, rms residual {:.3g}, largest {:.3g}\n",
              lengths.size(), fit.c, form.substr(2), fit.rms_residual, fit.largest_residual);
@@ -101,11 +101,10 @@ void print_rules(const GradientArguments& arguments) {
   if (lengths.size() > 100)
     throw Error("[gradient] --rule must come with at most 100 lengths; got " +
                 std::to_string(lengths.size()));
-  ordered_json json = {
-      {"scores", "normal"}, {"dim", arguments.dim}, {"rules", ordered_json::array()}};
+  std::vector<std::pair<ScaleRule, std::vector<Row>>> tables;
   for (const std::string& text : arguments.rules) {
-    const ScaleRule rule = ScaleRule::parse(text);
-    std::vector<Row> values;
+    const ScaleRule rule = parse_shared_rule(text, "gradient");
+    std::vector<Row>& values = tables.emplace_back(rule, std::vector<Row>{}).second;
     for (const std::int64_t n : lengths) {
       const double alpha =
           rule.lambda({n, n - 1, n}, arguments.dim) * std::sqrt(static_cast<double>(arguments.dim));
@@ -119,13 +118,19 @@ void print_rules(const GradientArguments& arguments) {
                         {"starved", "starved rows", spread.starved,
                          fmt::format("{:.1f} %", 100 * spread.starved)}});
     }
-    json["rules"].push_back({{"rule", rule.text()}, {"values", json_of(values)}});
-    if (arguments.json) continue;
+  }
+  if (arguments.json) {
+    ordered_json json = {
+        {"scores", "normal"}, {"dim", arguments.dim}, {"rules", ordered_json::array()}};
+    for (const auto& [rule, values] : tables)
+      json["rules"].push_back({{"rule", rule.text()}, {"values", json_of(values)}});
+    return print_json(json);
+  }
+  for (const auto& [rule, values] : tables) {
     fmt::print("{}, normal scores, head dimension {}\n\n", rule.text(), arguments.dim);
     print_table(values);
     fmt::print("\n");
   }
-  if (arguments.json) return print_json(json);
   fmt::print(
       "mass: mean of alpha (1 - sum p^2) over rows.  annealed: alpha (1 - e^(alpha^2)/n), no "
       "longer a\n"
@@ -145,12 +150,16 @@ void print_between(const GradientArguments& arguments) {
     json["n"] = {length(low), length(high)};
     return print_json(json);
   }
-  print_scores(arguments);
-  fmt::print(": {} to {} for n from {:.0f} to {:.0f}\n", number(low), number(high),
-             std::ceil(length(low)), std::floor(length(high)));
+  fmt::print("{}: {} to {} for n from {:.0f} to {:.0f}\n", scores_text(arguments), number(low),
+             number(high), std::ceil(length(low)), std::floor(length(high)));
 }
 
-void run_gradient(const GradientArguments& arguments) {
+void run_gradient(const GradientArguments& arguments, const CLI::App& app) {
+  for (const auto& [option, scores] : {std::pair{"--dims", "cosine"}, {"--rule", "normal"}}) {
+    if (app.count(option) > 0 && app.count("--scores") > 0 && arguments.scores != scores)
+      throw Error(fmt::format("[gradient] {} must come with {} scores; got {}", option, scores,
+                              arguments.scores));
+  }
   if (!arguments.rules.empty()) return print_rules(arguments);
   if (!arguments.between.empty()) return print_between(arguments);
   if (arguments.dims) return print_coefficients(arguments);
@@ -166,19 +175,23 @@ void add_gradient_command(CLI::App& theory) {
   app->add_option("--scores", arguments->scores, "distribution of the scores")
       ->capture_default_str()
       ->check(CLI::IsMember({"normal", "cosine"}));
-  add_dim(*app, arguments->dim);
-  add_lengths(*app, arguments->lengths);
+  auto* dim = add_dim(*app, arguments->dim);
+  auto* lengths = add_lengths(*app, arguments->lengths);
   auto* dims = app->add_option("--dims", arguments->dims,
-                               "fit c ln n to cosine scores in each of these dimensions");
-  app->add_option("--between", arguments->between,
-                  "find the lengths whose optimal alpha is between these two")
-      ->expected(2)
-      ->delimiter(',')
-      ->excludes(dims);
+                               "fit c ln n to cosine scores in each of these dimensions")
+                   ->excludes(dim)
+                   ->excludes(lengths);
+  auto* between = app->add_option("--between", arguments->between,
+                                  "find the lengths whose optimal alpha is between these two")
+                      ->expected(2)
+                      ->delimiter(',')
+                      ->excludes(dims)
+                      ->excludes(lengths);
   app->add_option("--rule", arguments->rules, "show the gradient mass of rows under these rules")
-      ->excludes(dims);
+      ->excludes(dims)
+      ->excludes(between);
   app->add_flag("--json", arguments->json, "print JSON");
-  app->callback([arguments] { run_gradient(*arguments); });
+  app->callback([arguments, app] { run_gradient(*arguments, *app); });
 }
 
 }  // namespace isentrope::cli

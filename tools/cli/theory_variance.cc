@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -78,8 +79,7 @@ theory::ScoreVariance measure(VarianceArguments& arguments) {
           fmt::format("[variance] q and k must have one dimension; got {} and {}", q.dim, k.dim));
     return theory::check_score_variance(q.numbers, k.numbers, q.dim);
   }
-  const auto bounded = [](const char* name, std::int64_t value, std::int64_t low,
-                          std::int64_t high) {
+  const auto bounded = [](const char* name, auto value, auto low, auto high) {
     if (value < low || value > high) {
       throw Error(fmt::format("[variance] {0} must be at least {1} and at most {2}; got {0} = {3}",
                               name, low, high, value));
@@ -87,6 +87,8 @@ theory::ScoreVariance measure(VarianceArguments& arguments) {
   };
   bounded("dim", arguments.dim, 2, 8192);
   bounded("rows", arguments.rows, 3, 100000);
+  bounded("mean", arguments.mean, -1e6, 1e6);
+  bounded("deviation", arguments.deviation, 1e-6, 1e6);
   return theory::check_score_variance(draw(arguments, 2 * arguments.seed),
                                       draw(arguments, 2 * arguments.seed + 1), arguments.dim);
 }
@@ -132,20 +134,26 @@ void add_variance_command(CLI::App& theory) {
   CLI::App* app = theory.add_subcommand(
       "variance", "tests the assumptions of Var(q.k) = d on given or sampled q and k");
   const auto arguments = std::make_shared<VarianceArguments>();
-  app->add_option(
+  auto* input = app->add_option(
       "--input", arguments->input,
       "JSON file {\"q\": [[...], ...], \"k\": [[...], ...]}; without it q and k are sampled");
-  add_dim(*app, arguments->dim, "head dimension d of the sample");
+  input->excludes(add_dim(*app, arguments->dim, "head dimension d of the sample"));
   app->add_option("--rows", arguments->rows, "rows of the sample")
       ->check(command::whole_number())
-      ->capture_default_str();
+      ->capture_default_str()
+      ->excludes(input);
   app->add_option("--mean", arguments->mean, "mean of the sample")
       ->check(command::finite_number())
-      ->capture_default_str();
+      ->capture_default_str()
+      ->excludes(input);
   app->add_option("--deviation", arguments->deviation, "standard deviation of the sample")
       ->check(command::finite_number())
-      ->capture_default_str();
-  app->add_option("--seed", arguments->seed, "seed of the sample")->capture_default_str();
+      ->capture_default_str()
+      ->excludes(input);
+  app->add_option("--seed", arguments->seed, "seed of the sample")
+      ->check(command::whole_number(0, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str()
+      ->excludes(input);
   app->add_flag("--json", arguments->json, "print JSON");
   app->callback([arguments] { run_variance(*arguments); });
 }

@@ -29,9 +29,9 @@ struct ScoreVariance {
 };
 
 // Tests the assumptions on samples of q and k. Each holds `rows` rows of dim components, one row
-// after the other. rows >= 3, dim >= 1, every number finite; throws Error otherwise. qk_correlation
-// compares row i of q with row i of k. Mean and variance of the scores are exact over all rows^2
-// pairs, from the second moments alone.
+// after the other. rows >= 3, dim >= 1, every number at most 1e60 in magnitude; throws Error
+// otherwise. qk_correlation compares row i of q with row i of k. Mean and variance of the scores
+// are exact over all rows^2 pairs, from the second moments alone.
 [[nodiscard]] ScoreVariance check_score_variance(std::span<const double> q,
                                                  std::span<const double> k, std::int64_t dim);
 

@@ -13,7 +13,7 @@ TERRIBLE = (
 )  # fmt: skip
 TEXT = "the quick brown fox jumps over the lazy dog. " * 200
 SMALL = {  # further arguments of each command, so that it does little and finishes
-    "scale": ["logn(4)"], "theory entropy": [], "theory gradient": ["--lengths", "64,512"], "theory dimension": [],
+    "scale": ["logn(4)"], "theory entropy": [], "theory gradient": ["--scores", "cosine"], "theory dimension": [],
     "theory variance": ["--rows", "8"], "theory report": ["-o", "/dev/null"],
     "bench": ["shape=1x1x2x2x2"], "check": ["--generate", "2", "--work", "1000"],
     "extrapolate": ["--corpus", "CORPUS", "--layers", "1", "--width", "8", "--heads", "1", "--steps", "1", "--batch",
@@ -23,7 +23,6 @@ SMALL = {  # further arguments of each command, so that it does little and finis
 LISTS = {"--lengths", "--dims", "--hold"}  # options whose values are texts with numbers
 ALSO = {  # alternative words in errors: the requested item, or the missing one
     "--target": "entropy", "--test-share": "validate and test", "--length": "texts", "--seed": "LINE", "--work": "LINE",
-    "--deviation": "q and k",
 }  # fmt: skip
 MODEL_COMMANDS = {
     "inspect": ["--texts", "--max-length"], "calibrate": ["--length", "--texts", "--passages", "--lengths"],

@@ -65,7 +65,8 @@ TEST(CheckCommand, MaximaAreThoseOfTheVerdicts) {
 }
 
 TEST(CheckCommand, RefusesBadInput) {
-  expect_refusal({"check"});
+  expect_refusal({"check"}, {"must give at least one problem; got none"});
+  expect_refusal({"check", "--generate", "0"}, {"must give at least one problem; got none"});
   for (const char* wrong : {"shape=1x1", "shape=1x1x1x1x0", "shape=1x3:2x1x1x1", "color=blue"})
     expect_refusal({"check", wrong});
   expect_refusal({"check", "shape=1x1x1x1x1", "--targets", "AVX9"});
