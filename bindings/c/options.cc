@@ -238,10 +238,15 @@ isentrope_status isentrope_options_set_causal(isentrope_options* options, isentr
 isentrope_status isentrope_options_set_integer(isentrope_options* options, const char* name,
                                                int64_t value) {
   return guarded([&] {
-    set_argument("isentrope_options_set_integer", options, name,
-                 [&]<typename Member>(const char*, Member& member)
+    constexpr const char* kFunction = "isentrope_options_set_integer";
+    set_argument(kFunction, options, name,
+                 [&]<typename Member>(const char* known, Member& member)
                    requires(std::is_same_v<Member, std::int64_t> || std::is_same_v<Member, bool>)
-                 { member = static_cast<Member>(value); });
+                 {
+                   if (std::is_same_v<Member, bool> && value != 0 && value != 1)
+                     fail(kFunction, known, "be 0 or 1", std::to_string(value));
+                   member = static_cast<Member>(value);
+                 });
   });
 }
 

@@ -110,7 +110,8 @@ ISENTROPE_API isentrope_status isentrope_options_set_integer(isentrope_options* 
  *
  *   key_begin, key_end           I64 [batch]: the keys that are not padding are begin ... end - 1
  *   prefix_keys                  I64 [batch]: the number of first keys of each sequence that all its rows
- *                                see, causal or not; not with window_left, dilation or chunk_size
+ *                                see, causal or not; negative: none; not with window_left, dilation or
+ *                                chunk_size
  *   cu_seqlens_q, cu_seqlens_k   I64 [documents + 1]: the beginnings of packed documents; both or neither
  *   attn_mask                    U8 [batch, heads, queries, keys]: 0 hides a key; strides of 0 broadcast
  *   bias                         F32, BF16 or F16 [batch, heads, queries, keys]; strides of 0 broadcast

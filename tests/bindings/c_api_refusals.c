@@ -43,12 +43,11 @@ static void test_bad_forward_arguments(void) {
     unsigned char tail[8];
   } newer;
   char message[128];
-  int i;
   expect_array_errors(options, &call, &call.q, "q", "F32, BF16 or F16", ISENTROPE_I64);
   expect_array_errors(options, &call, &call.k, "k", "F32, BF16 or F16", ISENTROPE_U8);
   expect_array_errors(options, &call, &call.v, "v", "F32, BF16 or F16", ISENTROPE_I32);
   expect_array_errors(options, &call, &call.output, "output", "F32, BF16 or F16", ISENTROPE_I64);
-  for (i = 0; i < 8; ++i) expect_array_errors(options, &call, kStatistics[i].array, kStatistics[i].name, "F32", ISENTROPE_F16);
+  for (int i = 0; i < 8; ++i) expect_array_errors(options, &call, kStatistics[i].array, kStatistics[i].name, "F32", ISENTROPE_F16);
   expect_array_errors(options, &call, &asked.support, "support", "I64", ISENTROPE_I32);
   for (call.q.dtype = -1; call.q.dtype <= 8; call.q.dtype += 9)
     EXPECT_ERROR(isentrope_forward(options, &call), "[isentrope_forward] q must be F32, BF16 or F16; got no type of Isentrope");
@@ -81,8 +80,7 @@ static void test_bad_backward_arguments(void) {
   isentrope_forward_call forward = forward_call();
   isentrope_backward_call call = backward_call(&forward);
   isentrope_array* const arrays[] = {&call.q, &call.k, &call.v, &call.output, &only_lse.lse, &call.d_output, &call.dq, &call.dk, &call.dv};
-  size_t i;
-  for (i = 0; i < sizeof arrays / sizeof *arrays; ++i) {
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; ++i) {
     const isentrope_array good = *arrays[i];
     arrays[i]->dtype = ISENTROPE_U8;
     EXPECT(isentrope_backward(options, &call) == ISENTROPE_BAD_ARGUMENT);
@@ -138,6 +136,7 @@ static void test_bad_options(void) {
   EXPECT(isentrope_options_set_integer(options, "attn_mask", 0) == ISENTROPE_BAD_ARGUMENT);
   EXPECT(strstr(isentrope_last_error(), "[isentrope_options_set_integer] name must be one of window_left, ") == isentrope_last_error());
   EXPECT(strstr(isentrope_last_error(), "; got \"attn_mask\"") != NULL);
+  EXPECT_ERROR(isentrope_options_set_integer(options, "bias_hides", 2), "[isentrope_options_set_integer] bias_hides must be 0 or 1; got 2");
   EXPECT_ERROR(isentrope_options_set_integer(options, NULL, 0), "[isentrope_options_set_integer] name must not be NULL; got NULL");
   EXPECT_ERROR(isentrope_options_set_integer(NULL, "window_left", 0), "[isentrope_options_set_integer] options must not be NULL; got NULL");
   EXPECT_ERROR(isentrope_options_set_array(NULL, "bias", NULL), "[isentrope_options_set_array] options must not be NULL; got NULL");
@@ -173,15 +172,14 @@ static void test_sizes_of_structs(void) {
   const size_t right = sizeof(isentrope_statistics), wrong[] = {0, 1, 8, right - 1, right - 8, 65537, (size_t)-1};
   isentrope_options* options = isentrope_options_create();
   isentrope_forward_call call = forward_call();
-  size_t i;
   newer.statistics = asked;
   call.statistics = &newer.statistics;
-  for (i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; ++i) {
     newer.statistics.struct_size = wrong[i];
     EXPECT(isentrope_forward(options, &call) == ISENTROPE_BAD_ARGUMENT);
     EXPECT(strstr(isentrope_last_error(), "[isentrope_forward] statistics.struct_size must be the size of the struct, ") != NULL);
   }
-  for (i = right; i <= sizeof newer; ++i) { /* also those that are no multiple of a field */
+  for (size_t i = right; i <= sizeof newer; ++i) { /* also those that are no multiple of a field */
     newer.statistics.struct_size = i;
     EXPECT(isentrope_forward(options, &call) == ISENTROPE_OK);
     if (i == right) continue;
