@@ -129,7 +129,8 @@ class Outputs:
 
 def program(name: str, does: str) -> str:
     """Returns the path of one of the project's programs. Raises FileNotFoundError."""
-    places = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+    beside = os.path.dirname(os.path.abspath(sys.argv[0]))
+    places = os.pathsep.join([sysconfig.get_path("scripts"), beside, os.environ.get("PATH", os.defpath)])
     path = shutil.which(name, path=places)
     if path is None:
         raise FileNotFoundError(f"{name}, which {does}, must be next to this command or on PATH; got none")

@@ -134,8 +134,7 @@ def test_names_that_are_not_text(name, folder):
 
 @every_reader
 def test_without_the_program_that_makes_pages_nothing_is_run(name, folder, monkeypatch):
-    monkeypatch.setenv("PATH", str(folder))
-    monkeypatch.setattr("sysconfig.get_path", lambda _: str(folder))
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     result = command(name, folder / "no model", "--text", folder / "text.txt", *READERS[name], PAGE[name], folder / "page.html")
     refused(name, result, "isentrope, which makes the page, must be next to this command or on PATH; got none")
 

@@ -44,7 +44,10 @@ def test_a_check_that_fails_is_its_exit_status(capsys, monkeypatch):
     assert "1 of them outside their error budget (at most 3.00 of it)" in capsys.readouterr().out
 
 
-def test_what_it_needs_is_named(capsys, monkeypatch):
+def test_what_it_needs_is_found_next_to_it_or_named(capsys, monkeypatch, tmp_path):
+    (tmp_path / "made-up").touch(0o755)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "isentrope-doctor")])
+    assert doctor.program("made-up", "checks") == str(tmp_path / "made-up")
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert doctor.main([]) == 2
     assert "must be next to this command or on PATH" in capsys.readouterr().err
