@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import accumulate
+from math import prod
 from operator import mul
 from typing import Any
 
 from torch import Tensor
 from torch.distributed import DeviceMesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from isentrope._core.library import AXES, CHECKED
 from isentrope.rules import rule_text
@@ -48,6 +49,12 @@ def on_local_tensors(
         raise ValueError(
             f"[isentrope.distributed] q must be sharded by batch, heads and rows alone; got {list(placements)}"
         )
+    shards = prod([mesh.size(dimension) for dimension, placement in enumerate(placements) if placement == Shard(1)])
+    if q.shape[1] != k.shape[1] and k.shape[1] % shards:
+        raise ValueError(
+            f"[isentrope.distributed] k must have the {q.shape[1]} heads of q, or a multiple of the {shards} shards of its heads; "
+            f"got {k.shape[1]}"
+        )
     local = [x.to_local() for x in (q, k, v)]
     options = {name: _local(name, x, mesh, placements) for name, x in options.items()}
     options["rule"] = _local_rule(rule_text(options.get("rule", "standard"), None), q)
@@ -81,6 +88,8 @@ def _local(name: str, x: Any, mesh: DeviceMesh, placements: tuple) -> Any:
     split = {"batch": Shard(0), "heads": Shard(1)}.get(AXES["cu_seqlens_q" if name == "documents" else name][0])
     wanted = tuple(Shard(0) if placement == split else Replicate() for placement in placements)
     if isinstance(x, DTensor):
-        return x.redistribute(mesh, wanted).to_local()
+        # Ranks that have other rows or sequences of q have a part of the gradient of what they share.
+        parts = [Partial() if want == Replicate() != placement else want for want, placement in zip(wanted, placements)]
+        return x.redistribute(mesh, wanted).to_local(grad_placements=parts)
     # A plain tensor is the same on every rank, which takes its own shard.
     return DTensor.from_local(x, mesh, [Replicate()] * mesh.ndim, run_check=False).redistribute(mesh, wanted).to_local()

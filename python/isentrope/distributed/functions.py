@@ -59,7 +59,8 @@ def attention(
         Everything else is as in `isentrope.attention`; n, position and total are those of the whole sequence.
 
     Returns what `isentrope.attention` returns, differentiable with respect to q, k, v and sinks. The gradient of
-    sinks, which every rank has, is that of this rank's rows: sum it over the ranks, as for a model's weights.
+    sinks, which every rank has, is that of this rank's rows: sum it over the ranks, as for a model's weights. That of
+    sinks that are a DTensor is whole.
 
     Every rank must make the call with the same arguments, and run the backward pass if gradients are needed. Raises
     ValueError on every rank if the arguments differ, and RuntimeError within the group's time limit if a rank is missing.

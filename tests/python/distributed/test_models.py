@@ -36,11 +36,12 @@ def compared(mesh, placements, options):
     """Requires the results and gradients of whole tensors. Returns those, the sharded ones, and the output of these."""
     inputs = tensors(12)
     spread = [distribute_tensor(x.detach(), mesh, placements).requires_grad_() for x in inputs]
+    sinks = distribute_tensor(options["sinks"].detach(), mesh, [Replicate(), Replicate()]).requires_grad_()
     output, s = whole(*inputs, options)
-    got, t = distributed.attention(*spread, **options, return_stats=True)
+    got, t = distributed.attention(*spread, **options | {"sinks": sinks}, return_stats=True)
     assert got.placements == tuple(placements) and got.shape == output.shape
-    want = output, *s, *torch.autograd.grad(output.square().sum() + s.entropy.sum(), inputs)
-    found = got, *t, *torch.autograd.grad(got.square().sum() + t.entropy.sum(), spread)
+    want = output, *s, *torch.autograd.grad(output.square().sum() + s.entropy.sum(), (*inputs, options["sinks"]))
+    found = got, *t, *torch.autograd.grad(got.square().sum() + t.entropy.sum(), (*spread, sinks))
     torch.testing.assert_close([x.full_tensor() for x in found], list(want))
     return inputs, spread, got
 
@@ -50,7 +51,7 @@ def compared(mesh, placements, options):
 @over(4)
 def test_dtensors_sharded_over_their_rows(rank, placements):
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("other", "rows"))
-    options = {"rule": "logn(4)", "causal": True, "key_end": torch.tensor([12, 7]), "sinks": torch.randn(4)}
+    options = {"rule": "logn(4)", "causal": True, "key_end": torch.tensor([12, 7]), "sinks": torch.randn(4, requires_grad=True)}
     inputs, spread, got = compared(mesh, placements, options)
     if placements[0] == Shard(0):
         with CommDebugMode() as traffic:  # the whole sequence is not gathered
@@ -74,10 +75,11 @@ def test_dtensors_sharded_over_their_rows(rank, placements):
 def test_a_rule_with_numbers_of_heads_that_are_sharded(rank, ranks):
     """Every rank has the numbers of its heads, whose keys only they read. Four ranks also share the rows."""
     mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("heads", "rows"))
-    options = {"rule": "ssmax(s=[1, 2, 3, 4]) * logn(4)", "causal": True, "scale": 0.3}
-    _, spread, _ = compared(mesh, [Shard(1), Shard(2)], options)
-    message = "rule must have a number for each of the"
-    assert_refused(message, distributed.attention, *spread, rule="ssmax(s=[1, 2, 3])")
+    options = {"rule": "ssmax(s=[1, 2, 3, 4]) * logn(4)", "causal": True, "scale": 0.3, "sinks": torch.randn(4, requires_grad=True)}
+    inputs, spread, _ = compared(mesh, [Shard(1), Shard(2)], options)
+    assert_refused("rule must have a number for each of the", distributed.attention, *spread, rule="ssmax(s=[1, 2, 3])")
+    one = [distribute_tensor(x.detach()[:, :1], mesh, [Shard(1), Shard(2)]) for x in inputs[1:]]
+    assert_refused("k must have the 4 heads of q, or a multiple of the 2 shards .* got 1", distributed.attention, spread[0], *one)
 
 
 @pytest.mark.long
@@ -87,9 +89,7 @@ def test_models_on_a_mesh_have_the_gradients_of_one_process(rank, name):
     """Pairs of ranks have one batch each, and split its sequences over both ranks."""
     layout = "zigzag" if name.startswith("llama") else "contiguous"
     tokens = torch.randint(3, 61, (4, 12))
-    labels = tokens.clone()
-    labels[:, :2] = -100
-    inputs = dict(input_ids=tokens, labels=labels)
+    inputs = dict(input_ids=tokens, labels=tokens.index_fill(1, torch.arange(2), -100))
     alone = model_of(name)
     isentrope.hf.set_rule(alone, "logn(train_len=4)", force=True)
     want = alone(**inputs)
