@@ -14,6 +14,7 @@ from isentrope._core.checks import CHECKS, check_dense, check_sinks
 from isentrope._core.options import PartOptions, check_names
 from isentrope._core.values import checked_integer
 from isentrope.distributed.exchange import Group, exchange, group_name, resolved, tag_of
+from isentrope.distributed.rows import wide
 from isentrope.states import AttentionState, require_state
 from isentrope.states import merge as merge_two
 from isentrope.statistics import BITS, StatisticNames, Statistics, statistic_names, wanted_bits
@@ -28,6 +29,11 @@ def merge(state: AttentionState, group: Group = None) -> AttentionState:
     RuntimeError within the group's time limit if a rank does not make the call, or makes it with another shape or other
     names.
     """
+    return _merged(state, group)
+
+
+def _merged(state: AttentionState, group: Group, *same: Any) -> AttentionState:
+    """same: further values that no rank may have otherwise."""
     require_state("state", state)
     name = group_name(group)
     ranks = resolved(name).size()
@@ -37,7 +43,7 @@ def merge(state: AttentionState, group: Group = None) -> AttentionState:
         raise ValueError("[merge] state must have statistics with lse; got none")
     # float64 represents all numbers of keys and all float32 numbers exactly.
     packed = torch.cat([output.double(), torch.stack([x.double() for x in by_name.values()], -1)], -1)
-    tag = tag_of(repr((tuple(output.shape), output.dtype, tuple(by_name))))
+    tag = tag_of(repr((tuple(output.shape), output.dtype, tuple(by_name), *same)))
     sizes = [packed.numel()] * ranks
     received = exchange(packed.reshape(-1).repeat(ranks), sizes, sizes, tag, "as states are merged", name)
     received = received.view(ranks, *packed.shape)
@@ -45,7 +51,7 @@ def merge(state: AttentionState, group: Group = None) -> AttentionState:
     for part in received.unbind(0):
         columns = dict(zip(by_name, part[..., output.shape[3] :].unbind(-1)))
         typed = {key: column.to(by_name[key].dtype) for key, column in columns.items()}
-        here = AttentionState(part[..., : output.shape[3]].float(), Statistics(**typed))
+        here = AttentionState(part[..., : output.shape[3]].to(wide(output.dtype)), Statistics(**typed))
         merged = here if merged is None else merge_two(merged, here)
     return AttentionState(merged.output.to(output.dtype), merged.statistics)
 
@@ -63,7 +69,11 @@ def decode(
         sequence_keys: the number of keys of the whole sequence, including those of the queries.
 
     Each rank attends to its part, and one exchange merges the results, which have the same bits on every rank. n is
-    that of the sequence. Everything else, errors included, is as in `isentrope.attention`. Not differentiable.
+    that of the sequence. Everything else, errors included, is as in `isentrope.attention`. Not differentiable: inputs
+    that require gradients are a ValueError, unless gradients are disabled.
+
+    Options must be the same on every rank, in positions of the whole sequence. Raises RuntimeError within the group's time
+    limit if a rank does not make the call, or makes it with other options; the values of tensors are not compared.
     """
     check_names("distributed.decode", options)
     for name, value in (("key_offset", key_offset), ("sequence_keys", sequence_keys)):
@@ -71,6 +81,11 @@ def decode(
     # call_of() refuses a q without queries.
     queries = q.shape[2] if isinstance(q, Tensor) and not q.is_nested and q.dim() == 4 else 0
     sinks: Any = options.pop("sinks", None)
+    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in (q, k, v, sinks)):
+        raise ValueError(
+            "[decode] q, k, v and sinks must not require gradients; got one that does: use torch.no_grad() "
+            "or isentrope.distributed.attention"
+        )
     names = statistic_names(return_stats)
     needed = wanted_bits(names or ())  # merging computes what gradients need
     with torch.no_grad():
@@ -83,7 +98,9 @@ def decode(
             sinks = CHECKS["sinks"]("sinks", sinks, call.q, call.k)
             check_sinks(sinks, call.q)
         output, statistics = attend(call, [name for name, bit in BITS.items() if needed & bit])
-        merged = merge(AttentionState(output, statistics), group)
+        # Numbers, and which of the tensors are given. Each rank has keys of its own.
+        same = [isinstance(x, Tensor) or x for name, x in call._asdict().items() if name != "key_offset"]
+        merged = _merged(AttentionState(output, statistics), group, same, sinks is not None)
         output, lse = merged.output, merged.statistics.lse
         if sinks is not None:
             output = (output * torch.sigmoid(lse - sinks[:, None])[..., None]).to(output.dtype)

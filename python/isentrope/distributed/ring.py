@@ -256,6 +256,11 @@ def _gradients(ctx: Any, d_output: Tensor | None, d_statistics: Tensor | None, *
     *tensors, output, statistics, largest = ctx.saved_tensors
     if d_output is None and d_statistics is None:
         return (None,) * len(ctx.needs_input_grad)
+    if output.dtype is torch.float64:  # whose operator computes the statistics of a block again, instead of reading the row's
+        raise NotImplementedError(
+            '[isentrope.distributed] gradients of method="ring" and "all_gather" are not implemented in float64; '
+            'use method="all_to_all", or float32'
+        )
     dq, dk, dv, d_sinks = ring_attention_backward(
         *tensors, *ctx.names, output, statistics, largest, d_output, d_statistics
     )

@@ -20,6 +20,11 @@ _MAX_PROBABILITY = BITS["max_probability"]
 _NOTHING = {"lse": -torch.inf, "max_logit": -torch.inf, "lambda_": -torch.inf}
 
 
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """Returns the type in which numbers of this one are summed: float32, or float64."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def call_of_segment(
     c: Configuration, masks: Masks, segment: Segment, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None = None
 ) -> Call:
@@ -39,20 +44,20 @@ def empty_results(q: Tensor, columns: Any, statistics: int) -> tuple[Tensor, Ten
     count = (statistics & (SUPPORT - 1)).bit_count()
     return (
         q.new_empty((*rows, columns)),
-        q.new_empty((count, *rows), dtype=torch.float32),
+        q.new_empty((count, *rows), dtype=wide(q.dtype)),
         q.new_empty(rows if statistics & SUPPORT else (0,), dtype=torch.int64),
         q.new_empty(rows if statistics & _MAX_PROBABILITY else (0,), dtype=torch.int64),
     )
 
 
 class Rows:
-    """Output and statistics of the rows of q over the keys added so far, in float32."""
+    """Output and statistics of the rows of q over the keys added so far, in the wide type."""
 
     def __init__(self, q: Tensor, columns: int, statistics: int) -> None:
         self.wanted, self.dtype = statistics, q.dtype
         self.names = tuple(name for name, bit in BITS.items() if statistics & bit)
         output, self.shared, self.support, self.largest = empty_results(q, columns, statistics)
-        self.output = torch.zeros_like(output, dtype=torch.float32)
+        self.output = torch.zeros_like(output, dtype=wide(q.dtype))
         for name, piece in self._statistics_of(self.shared, self.support)._asdict().items():
             if piece is not None:
                 piece.fill_(_NOTHING.get(name, 0))
@@ -79,7 +84,7 @@ class Rows:
         output = self.output
         if sinks is not None:
             lse = self.shared[0]
-            output = output * torch.sigmoid(lse - sinks.float()[:, None])[..., None]
+            output = output * torch.sigmoid(lse - sinks[:, None])[..., None]
         return output.to(self.dtype), self.shared, self.support, self.largest
 
 

@@ -21,7 +21,6 @@ def error_of(function):
         function()
     except (RuntimeError, ValueError) as error:
         return type(error).__name__, str(error), time.monotonic() - began
-    return None
 
 
 def check(results, kind, text):
@@ -80,3 +79,13 @@ def crosses(rank, method):
 @pytest.mark.parametrize("method", METHODS)
 def test_ranks_that_call_with_other_arguments_than_each_other_later(method):
     check(outcomes(3, crosses, method, limit=LIMIT), "RuntimeError", "within the group's time limit")
+
+
+def decodes(rank, options):
+    part = [x.detach() for x in tensors(4)]
+    return error_of(lambda: distributed.decode(*part, **{"key_offset": 4 * rank, "sequence_keys": 8} | (options if rank else {})))
+
+
+@pytest.mark.parametrize("options", [{"scale": 0.1}, {"window_size": (2, 0)}, {"sequence_keys": 9}, {"sinks": torch.zeros(4)}])
+def test_decode_steps_with_other_options_are_not_merged(options):
+    check(outcomes(2, decodes, options, limit=1.0), "RuntimeError", "called with other arguments")

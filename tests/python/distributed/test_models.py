@@ -27,9 +27,9 @@ CONFIGS = {
 }
 
 
-def model_of(name):
+def model_of(config):
     torch.manual_seed(3)
-    return transformers.AutoModelForCausalLM.from_config(CONFIGS[name](), attn_implementation="isentrope")
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="isentrope")
 
 
 def compared(mesh, placements, options):
@@ -90,14 +90,13 @@ def test_models_on_a_mesh_have_the_gradients_of_one_process(rank, name):
     layout = "zigzag" if name.startswith("llama") else "contiguous"
     tokens = torch.randint(3, 61, (4, 12))
     inputs = dict(input_ids=tokens, labels=tokens.index_fill(1, torch.arange(2), -100))
-    alone = model_of(name)
-    isentrope.hf.set_rule(alone, "logn(train_len=4)", force=True)
+    alone, model = model_of(CONFIGS[name]()), model_of(CONFIGS[name]())
+    for each in (alone, model):
+        isentrope.hf.set_rule(each, "logn(train_len=4)", force=True)
     want = alone(**inputs)
     want.loss.backward()
 
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
-    model = model_of(name)
-    isentrope.hf.set_rule(model, "logn(train_len=4)", force=True)
     isentrope.hf.context_parallel(model, mesh["cp"], layout=layout)
     mesh["dp", "cp"]._flatten("dp_cp")
     for layer in model.model.layers:
@@ -107,9 +106,7 @@ def test_models_on_a_mesh_have_the_gradients_of_one_process(rank, name):
     got = model(**{key: x[mine] for key, x in inputs.items()})
     got.loss.backward()
 
-    loss = got.loss.detach().clone()
-    torch.distributed.all_reduce(loss)
-    torch.testing.assert_close(loss / 4, want.loss)
+    torch.testing.assert_close(distributed.gather(got.loss[None], 0).mean(), want.loss)
     logits = distributed.gather(got.logits, 1, mesh["cp"], layout)
     torch.testing.assert_close(logits, want.logits[mine], rtol=0, atol=1e-5)
     for (key, a), b in zip(model.named_parameters(), alone.parameters()):
@@ -119,7 +116,7 @@ def test_models_on_a_mesh_have_the_gradients_of_one_process(rank, name):
 @pytest.mark.parametrize("name", ["llama", "llama4"])
 @over(2)
 def test_masks_and_documents_of_a_model(rank, name):
-    alone, model = model_of(name), model_of(name)
+    alone, model = model_of(CONFIGS[name]()), model_of(CONFIGS[name]())
     isentrope.hf.context_parallel(model, None)
     tokens = torch.randint(3, 61, (2, 11))
 
@@ -160,14 +157,9 @@ ROPES = {
 def test_ropes_that_read_the_length_read_that_of_the_sequence(rank):
     for kind in (*ROPES, "switched"):
         sizes = GQA | {"max_position_embeddings": 8} | ({"rope_parameters": ROPES[kind]} if kind in ROPES else {})
-        models = []
-        for _ in range(2):
-            torch.manual_seed(3)
-            models.append(transformers.AutoModelForCausalLM.from_config(
-                transformers.LlamaConfig(**sizes), attn_implementation="isentrope"))  # fmt: skip
-            if kind == "switched":
-                stretch_rope(models[-1], parse("yarn:4"), switched=True)
-        alone, model = models
+        alone, model = models = [model_of(transformers.LlamaConfig(**sizes)) for _ in range(2)]
+        for each in models if kind == "switched" else ():
+            stretch_rope(each, parse("yarn:4"), switched=True)
         isentrope.hf.context_parallel(model, None, layout="contiguous")
         for length in (14, 6, 10):  # only the last rank's contiguous part exceeds the initial 8
             tokens = torch.randint(3, 61, (2, length))

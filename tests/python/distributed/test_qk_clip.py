@@ -9,6 +9,7 @@ from torch import nn
 from torch.distributed import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -137,8 +138,6 @@ def test_rows_over_ranks_under_a_soft_cap(rank):
 
 @over(2)
 def test_a_step_is_one_reduction(rank):
-    from torch.distributed.tensor.debug import CommDebugMode
-
     model = nn.Sequential(Twins(), nn.Linear(24, 16), Twins())
     fully_shard(model[2])
     fully_shard(model)

@@ -25,8 +25,7 @@ def test_there_and_back(rank, ranks):
     # Each rank has a loss on the whole sequence, so the gradients of its part are summed over ranks.
     part = torch.randn(4, requires_grad=True)
     distributed.gather(part, 0).mul(torch.arange(4.0 * ranks) * (rank + 1)).sum().backward()
-    weight = torch.arange(4.0 * rank, 4.0 * rank + 4) * sum(range(1, ranks + 1))
-    assert torch.equal(part.grad, weight)
+    assert torch.equal(part.grad, torch.arange(4.0 * rank, 4.0 * rank + 4) * sum(range(1, ranks + 1)))
     with pytest.raises(ValueError, match="tensor must have"):
         distributed.gather(part, 0, sequence_length=100 * ranks)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from cases import tensors
 from ranks import over
+from refusals import assert_refused
 
 import isentrope
 from isentrope import AttentionState, Statistics, distributed
@@ -27,8 +28,7 @@ def test_decode_over_ranks(rank, ranks):
         q = q[:, :, total - queries :]
         want, s = isentrope.attention(q, k, v, rule=RULE, causal=True, return_stats=True, **options)
         # Parts of any length, including an empty one.
-        cuts = {1: [0, total], 2: [0, total - 1, total], 4: [0, 1, 1, min(6, total), total]}[ranks]
-        begin, end = cuts[rank], cuts[rank + 1]
+        begin, end = {1: [0, total], 2: [0, total - 1, total], 4: [0, 1, 1, min(6, total), total]}[ranks][rank : rank + 2]
         part = (q, k[:, :, begin:end], v[:, :, begin:end])
         place = dict(key_offset=begin, sequence_keys=total, rule=RULE, **options)
         got, t = distributed.decode(*part, **place, return_stats=True)
@@ -36,9 +36,8 @@ def test_decode_over_ranks(rank, ranks):
         assert torch.equal(distributed.decode(*part, **place), got)
         _, one = distributed.decode(*part, **place, return_stats=("variance",))
         assert torch.equal(one.variance, t.variance) and one.lse is None
-        bits = [torch.empty_like(got) for _ in range(ranks)]
-        torch.distributed.all_gather(bits, got)
-        assert all(torch.equal(x, got) for x in bits)
+        assert_refused(r"\[decode\] q, k, v and sinks must not require", distributed.decode, q.clone().requires_grad_(), *part[1:], **place)
+        assert all(torch.equal(x, got) for x in distributed.gather(got, 0).split(len(got)))
 
 
 @over(2)
@@ -50,9 +49,10 @@ def test_merge_has_gradients(rank):
     state = distributed.merge(AttentionState(*isentrope.attention(*leaves, **place, return_stats=True)))
     want, s = isentrope.attention(q, k, v, return_stats=True)
     torch.testing.assert_close((state.output, *state.statistics), (want, *s))
+    exact = distributed.merge(AttentionState(*isentrope.attention(*(x.double() for x in leaves), **place, return_stats=True)))
+    torch.testing.assert_close(exact.output, isentrope.attention(*(x.double() for x in (q, k, v))), rtol=0, atol=1e-14)
     loss = [o.square().sum() + t.entropy.sum() + t.variance.sum() for o, t in (state, (want, s))]
     got, expected = torch.autograd.grad(loss[0], leaves), torch.autograd.grad(loss[1], (q, k, v))
     # Both ranks have the same loss, so each part's gradient is twice that of one process.
     torch.testing.assert_close([x / 2 for x in got[1:]], [x[:, :, part] for x in expected[1:]])
-    with pytest.raises(ValueError, match="state must have statistics with lse; got none"):
-        distributed.merge(AttentionState(want, Statistics()))
+    assert_refused("state must have statistics with lse; got none", distributed.merge, AttentionState(want, Statistics()))
