@@ -43,6 +43,15 @@ class Listener(NamedTuple):
 listeners: Group[Listener] = Group()
 
 
+def refuse_listeners(function: str) -> None:
+    """Raises ValueError if a call over ranks has listeners, which would take its rows, keys and heads for those of the module."""
+    if not torch.compiler.is_compiling() and listeners.members:
+        raise ValueError(
+            f'[isentrope.distributed] {function} must be called outside of Monitor.watch() and hf.record("received"), which read '
+            "calls of one process alone; got a call inside"
+        )
+
+
 class _Running:
     # Set for the instance, because compiled code has a guard on which attributes an instance has.
     def __init__(self) -> None:

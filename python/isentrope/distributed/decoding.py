@@ -11,6 +11,7 @@ from typing_extensions import Unpack
 from isentrope._core.attend import attend
 from isentrope._core.call import call_of
 from isentrope._core.checks import CHECKS, check_dense, check_sinks
+from isentrope._core.observers import refuse_listeners
 from isentrope._core.options import PartOptions, check_names
 from isentrope._core.values import checked_integer
 from isentrope.distributed.exchange import Group, exchange, group_name, resolved, tag_of
@@ -76,6 +77,7 @@ def decode(
     limit if a rank does not make the call, or makes it with other options; the values of tensors are not compared.
     """
     check_names("distributed.decode", options)
+    refuse_listeners("decode")
     for name, value in (("key_offset", key_offset), ("sequence_keys", sequence_keys)):
         checked_integer("decode", name, value)
     # call_of() refuses a q without queries.

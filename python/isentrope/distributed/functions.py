@@ -66,6 +66,7 @@ def attention(
     ValueError on every rank if the arguments differ, and RuntimeError within the group's time limit if a rank is missing.
     """
     check_names("distributed.attention", options)
+    observers.refuse_listeners("attention")
     if isinstance(q, DTensor):
         if group is not None or sequence_length is not None:
             raise ValueError("[isentrope.distributed] group and sequence_length must be None with DTensors; got one")

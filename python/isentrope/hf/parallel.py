@@ -51,14 +51,15 @@ class ContextParallel:
                     f"without a cache; got {shown(inputs[refused])}"
                 )
         batch, length = tokens.shape[:2]
-        self.sequence = {"sequence_length": length} | _padding(inputs.pop("attention_mask", None), length)
+        mask = inputs.pop("attention_mask", None)
+        self.sequence = {"sequence_length": length} | _padding(mask, length)
         places = torch.arange(length, device=tokens.device)[None]
         self.places = self.shard(places)
         positions = inputs.get("position_ids")
         if positions is None:
             positions = places
         else:
-            self.sequence |= _documents(positions, batch)
+            self.sequence |= _documents(positions, mask, batch)
             positions = positions.to(tokens.device, non_blocking=True)
         if (labels := inputs.get("labels")) is not None:
             shifted = nn.functional.pad(labels, (0, 1), value=IGNORED)[:, 1:]
@@ -89,9 +90,13 @@ def _padding(mask: Tensor | None, length: int) -> dict[str, Tensor]:
     return bounds
 
 
-def _documents(positions: Tensor, batch: int) -> dict[str, Tensor]:
-    """Returns the documents packed in a sequence: positions restart with each."""
-    begins = (positions.cpu()[:, 1:] == 0).nonzero()
+def _documents(positions: Tensor, mask: Tensor | None, batch: int) -> dict[str, Tensor]:
+    """Returns the documents packed in a sequence: positions restart with each, after a key that is no padding."""
+    restarts = positions.cpu()[:, 1:] == 0
+    if mask is not None:
+        shown = mask.cpu().bool()
+        restarts = restarts & shown[:, 1:] & shown[:, :-1]
+    begins = restarts.nonzero()
     if not len(begins):
         return {}
     if positions.shape[0] != 1 or batch != 1:

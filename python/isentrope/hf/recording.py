@@ -45,6 +45,8 @@ def observed(
     hear = Listener(("lse",), lambda call, statistics: weights.append(received(call, statistics.lse)))
     with listeners.having(hear) if any(observer.receives for observer in observers) else nullcontext():
         result, statistics = attend(tuple(dict.fromkeys(name for observer in observers for name in observer.names)))
+    if not weights and any(observer.receives for observer in observers):
+        raise ValueError('[record] "received" must be asked for outside of torch.func, where calls are not seen; got a call inside')
     for names, receives, see in observers:
         asked = {name: getattr(statistics, name) for name in names}
         record = Record(module, Statistics(**asked))

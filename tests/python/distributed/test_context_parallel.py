@@ -146,9 +146,8 @@ def test_bad_arguments_are_named(rank):
     ):  # fmt: skip
         assert_refused(message, distributed.attention, *part, **options)
     assert_refused("forward-mode", torch.func.jvp, lambda q: distributed.attention(q, k, v), (q,), (q,), error=NotImplementedError)
-    double = [x.double() for x in whole]
-    output = distributed.attention(*double)
-    both = isentrope.attention(*(torch.cat([x, x], 2) for x in double))
+    output = distributed.attention(*(x.double() for x in whole))
+    both = isentrope.attention(*(torch.cat([x, x], 2).double() for x in whole))
     torch.testing.assert_close(output, both[:, :, :4], rtol=0, atol=1e-12)
     assert_refused("are not implemented in float64", output.sum().backward, error=NotImplementedError)
     (dq,) = torch.autograd.grad(distributed.attention(q, k, v).sum(), q, create_graph=True)

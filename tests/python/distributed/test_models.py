@@ -134,6 +134,7 @@ def test_masks_and_documents_of_a_model(rank, name):
         mask = torch.zeros(2, 11, dtype=torch.long)
         mask[0], mask[1, shown] = 1, 1
         same(attention_mask=mask)
+        same(attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0))
     packed = dict(position_ids=torch.tensor([[0, 1, 2, 0, 1, 2, 3, 4, 0, 0, 1]]), use_cache=False)
     if name == "llama":
         same(batch=1, **packed)
@@ -142,6 +143,8 @@ def test_masks_and_documents_of_a_model(rank, name):
     mask[1], documents = torch.arange(11) % 2, torch.zeros(2, 11, dtype=torch.long)
     assert_refused("attention_mask must leave one range of keys", model, tokens, attention_mask=mask)
     assert_refused("packed documents must come in a batch of 1; got 2", model, tokens, position_ids=documents)
+    with isentrope.hf.record("received"):
+        assert_refused(r"must be called outside of .* hf.record\(.received.\)", model, tokens)
     assert_refused(r"logits_to_keep must be None or 0.*without a cache; got 1", model, tokens, logits_to_keep=1)
 
 

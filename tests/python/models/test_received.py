@@ -5,6 +5,7 @@ import torch
 import transformers as hf
 from families import model_of
 from programs import loaded
+from refusals import assert_refused
 
 import isentrope
 import isentrope.hf
@@ -36,12 +37,12 @@ def test_recordings_and_the_monitor_have_the_weights_of_eager_attention(model):
         assert module is record.module and statistics.lse is None
         torch.testing.assert_close(record.received[0], weights.sum(1), rtol=1e-4, atol=1e-5)
         assert torch.equal(watched, record.received[0])
-    with isentrope.hf.record("entropy") as records, torch.no_grad():
+    with isentrope.hf.record("entropy") as records, monitor.watch(False), torch.no_grad():
         model(tokens[None])
-    assert records[0].received is None
-    with monitor.watch(False):
-        pass
-    assert monitor.received == {}
+    assert records[0].received is None and monitor.received == {}
+    with isentrope.hf.record("received"):
+        loss, inputs = lambda x: model(inputs_embeds=x).logits.sum(), torch.randn(1, 5, model.config.hidden_size)
+        assert_refused("must be asked for outside of torch.func", torch.func.grad(loss), inputs)
 
 
 def test_an_inspection_has_sinks_and_positions(model):
