@@ -10,6 +10,7 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
+from isentrope._core.autograd import differentiable
 from isentrope._core.call import Call, call_of, without_sdpa_names
 from isentrope._core.derivatives import transformed
 from isentrope._core.library import CHECKED, LSE
@@ -18,6 +19,7 @@ from isentrope.sdpa.drop_in import DTYPES, is_taken, nested_under_rule, under_ru
 
 _FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 _BACKWARD = f"{_FORWARD}_backward"
+_NODE = "ScaledDotProductFlashAttentionForCpuBackward"
 # torch computes calls that its fused kernels do not take, such as those with dropout, by this function of other operators.
 _COMPOSED = "_scaled_dot_product_attention_math"
 _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
@@ -81,7 +83,8 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     `nn.TransformerEncoder` in eval mode, which know one scale, are then off. `nn.MultiheadAttention` computes weights
     without this function: pass `need_weights=False`.
 
-    Results have the strides of torch's own, on which compiled graphs and `view()` rely.
+    Results have the strides of torch's own, on which compiled graphs and `view()` rely. Their backward pass may run later, but
+    that of compiled functions and of checkpoints only while this is active.
 
     Raises RuntimeError if it is already active, or if the strides of this torch's results are not known here, and
     ValueError for an invalid rule.
@@ -89,50 +92,65 @@ def activate(rule: str | ScaleRule = "standard") -> Activation:
     check_inactive("sdpa.activate")
     text = CHECKED.rule_text(rule_text(rule, None))
     layout = _layout_of_outputs()
-    fused = {key: _fused_kernels(text, layout, key) for key in ("CPU", "AutogradCPU")}
+    fused = [(_FORWARD, key, _forward_kernel(text, layout, key)) for key in ("CPU", "AutogradCPU")]
+    fused.append((_BACKWARD, "CPU", _backward_kernel(text)))
     composed = _composed_kernel(text)
     library = torch.library.Library("aten", "IMPL")
     from isentrope.sdpa import gpu  # `import isentrope` loads this file, but not what only active calls need
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators")  # the caller asks for the override
-        for key, kernels in fused.items():
-            for name, kernel in zip((_FORWARD, _BACKWARD), kernels):
-                library.impl(name, kernel, key, with_keyset=True, allow_override=True)
-        library.impl(_COMPOSED, composed, "CompositeImplicitAutograd", allow_override=True)
+        for name, key, kernel in fused:
+            library.impl(name, kernel, key, with_keyset=True, allow_override=True)
+        for key in ("CompositeImplicitAutograd", "FuncTorchVmapMode"):  # the latter is of torch.func.vmap
+            library.impl(_COMPOSED, composed, key, allow_override=True)
         gpu.replace(library, text)
     return Activation(library, text)
 
 
-def _fused_kernels(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor], key: str) -> tuple[Callable, Callable]:
-    """Returns the forward and backward kernels of the fused operators under the rule `text`. Calls that are not replaced go
-    to torch's own kernels, which are looked up before the replacement.
+def _forward_kernel(text: str, laid_out_for: Callable[[Tensor, Tensor], Tensor], key: str) -> Callable:
+    """Returns the forward kernel of the fused operator under the rule `text`. Calls that are not replaced go to torch's own
+    kernel, which is looked up before the replacement.
 
-    key: "CPU", or "AutogradCPU", where torch's own kernels compute reverse mode of first order. There the operators compute
-    the derivatives that these have not: forward mode, torch.func and double backward.
+    key: "CPU", or "AutogradCPU". There eager calls have isentrope's own derivatives: they are of the rule after the
+    activation too, and of every mode. Compiled graphs contain torch's operators.
     """
-    own, own_backward = (torch.library.get_kernel(f"aten::{name}", key) for name in (_FORWARD, _BACKWARD))
+    own = torch.library.get_kernel(f"aten::{_FORWARD}", key)
     computes = key == "CPU"
+    compute = CHECKED.attention if computes else differentiable
 
     def forward(keys, q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-        if not (_is_computed(q) and (computes or transformed())):
+        if dropout_p != 0 or not (_is_computed(q) and (computes or _is_differentiated(q, k, v))):
             if computes:
                 warn_of_own(text, q)
             return own.call_boxed(keys, q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
-        output, statistics, _ = CHECKED.attention(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
+        output, statistics, _ = compute(*_call(text, q, k, v, is_causal, attn_mask, scale), LSE)
         return laid_out_for(q, output), _heads_inside(statistics[0].detach())
 
+    return forward
+
+
+def _is_differentiated(*tensors: Tensor) -> bool:
+    with_gradients = torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors)
+    return transformed() or (with_gradients and not torch.compiler.is_compiling())
+
+
+def _backward_kernel(text: str) -> Callable:
+    """Returns the backward kernel of the fused operator under the rule `text`, for compiled graphs."""
+    own = torch.library.get_kernel(f"aten::{_BACKWARD}", "CPU")
+
     def backward(keys, grad_out, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
-        twice = transformed() or (torch.is_grad_enabled() and torch._C._any_requires_grad(grad_out, q, k, v))
-        if not (_is_computed(q) and (computes or twice)):
+        node = torch._C._current_autograd_node()
+        # torch's own node is of a forward pass before the activation.
+        if not _is_computed(q) or (node is not None and node.name().startswith(_NODE)):
             passed = (grad_out, q, k, v, out, lse, dropout_p, is_causal)
-            return own_backward.call_boxed(keys, *passed, attn_mask=attn_mask, scale=scale)
+            return own.call_boxed(keys, *passed, attn_mask=attn_mask, scale=scale)
         call = _call(text, q, k, v, is_causal, attn_mask, scale)
         upstream = (grad_out, None, False, False, False, False)
         gradients = CHECKED.attention_backward(*call, LSE, out, lse.contiguous()[None], *upstream)[:3]
         return tuple(_heads_inside(gradient) for gradient in gradients)
 
-    return forward, backward
+    return backward
 
 
 def _composed_kernel(text: str) -> Callable:

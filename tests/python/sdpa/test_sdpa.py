@@ -16,21 +16,21 @@ def qkv():
 def test_the_rule_acts_and_removal_restores_the_bits():
     q, k, v = qkv()
     before = F.scaled_dot_product_attention(q, k, v)
+    gradients = torch.autograd.grad(before.sum(), (q, k, v), retain_graph=True)
     mask = torch.rand(33, 33) > 0.3
+    want = isentrope.attention(q, k, v, rule="logn(8)", attn_mask=mask)
     with isentrope.sdpa.activate("logn(8)") as handle:
-        torch.testing.assert_close(
-            F.scaled_dot_product_attention(q, k, v, attn_mask=mask),
-            isentrope.attention(q, k, v, rule="logn(8)", attn_mask=mask),
-        )
+        got = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        assert all(map(torch.equal, torch.autograd.grad(before.sum(), (q, k, v)), gradients))
         with pytest.raises(RuntimeError, match="must not be active already"):
             isentrope.sdpa.activate()
     handle.remove()
+    torch.testing.assert_close(*((x, *torch.autograd.grad(x.square().sum(), (q, k, v))) for x in (got, want)))
     assert torch.equal(F.scaled_dot_product_attention(q, k, v), before)
 
 
 def test_compiled_functions_follow():
-    plain_loss = lambda q, k, v: F.scaled_dot_product_attention(q, k, v).square().sum()  # noqa: E731
-    compiled = torch.compile(plain_loss, backend="aot_eager")
+    compiled = torch.compile(lambda q, k, v: F.scaled_dot_product_attention(q, k, v).square().sum(), backend="aot_eager")
     with isentrope.sdpa.activate("entropy_invariant(base=2)"):
         q, k, v = qkv()
         want = isentrope.attention(q, k, v, rule="entropy_invariant(base=2)").square().sum()
