@@ -131,12 +131,9 @@ def _warn_of_float64() -> None:
 
 
 def alignment(causal: Any) -> int:
-    try:
-        return _CAUSAL[causal]
-    except (KeyError, TypeError):
-        raise ValueError(
-            f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {shown(causal)}'
-        ) from None
+    if not isinstance(causal, (bool, str)) or causal not in _CAUSAL:  # 1 would be True, but in C it is "top_left"
+        raise ValueError(f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {shown(causal)}')
+    return _CAUSAL[causal]
 
 
 def _check_devices(*tensors: Tensor) -> None:

@@ -42,6 +42,7 @@ WRONG = {
     "scale's size": ({"scale": -2e9}, ValueError, "scale must be at least .* got scale = -2e"),
     "scale's type": ({"scale": "big"}, TypeError, "scale must be a number; got 'big'"),
     "causal": ({"causal": "lower_right"}, ValueError, "causal must be .* got 'lower_right'"),
+    "causal as in C": ({"causal": 1}, ValueError, "causal must be .* got 1"),
     "window": ({"window_size": 4}, TypeError, "window_size must be two integers; got 4"),
     "prefix and window": ({"prefix_keys": 2, "window_size": (3, 0)}, ValueError,
                           "prefix_keys must be absent with window_left, which would leave a gap in a row's keys; got window_left = 3"),
