@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,7 +12,7 @@ from isentrope._core import key_statistics as _operators
 from isentrope._core.attend import any_tangent
 from isentrope._core.cache import Cache
 from isentrope._core.call import Call, call_of, without_sdpa_names
-from isentrope._core.checks import integers, per_row
+from isentrope._core.checks import each_row, integers, per_row
 from isentrope._core.library import CHECKED
 from isentrope._core.options import KeyOptions, check_names
 from isentrope._core.values import check_choice
@@ -45,10 +43,10 @@ def received(
     queries times keys. Differentiable with respect to q, k, bias, sinks and weights, but not over a cache; lse counts as
     a function of these, so it needs no gradient of its own. float64 on the CPU, for tests. Raises as `attention` does.
     """
-    with _named("received"):
+    with _Named("received"):
         check_choice("received", "heads", heads, ("query", "key"))
         call, cache = _prepared("received", q, k, (block_table, seqused_k, k_scale), options)
-        of_rows = per_row("lse", lse, call.q, call.k).detach()
+        of_rows = each_row("lse", lse, call.q, call.k).detach()
         weights = None if weights is None else per_row("weights", weights, call.q, call.k)
         if cache is None:
             result = _operators.received(call, of_rows, weights)
@@ -73,9 +71,9 @@ def weights_at(
     Differentiable with respect to q, k, bias and sinks, but not over a cache. Its gradient holds a copy of the chosen
     keys, [batch, heads, queries, m, dim]. Everything else, errors included, is as in `received`.
     """
-    with _named("weights_at"):
+    with _Named("weights_at"):
         call, cache = _prepared("weights_at", q, k, (block_table, seqused_k, k_scale), options)
-        of_rows = per_row("lse", lse, call.q, call.k).detach()
+        of_rows = each_row("lse", lse, call.q, call.k).detach()
         chosen = integers("keys", keys, q, k)
         try:
             chosen = chosen.expand(*call.q.shape[:3], -1)
@@ -88,16 +86,21 @@ def weights_at(
         return _over_cache(CHECKED.weights_at_paged, cache, (*call, of_rows, chosen))[0]
 
 
-@contextmanager
-def _named(function: str) -> Iterator[None]:
-    """Renames errors about shared arguments, whose checks name `attention` or `decode`."""
-    try:
-        yield
-    except (TypeError, ValueError, NotImplementedError) as error:
-        for name in ("[attention]", "[decode]"):
-            if str(error).startswith(name):
-                raise type(error)(f"[{function}]{str(error)[len(name):]}") from None
-        raise
+class _Named:
+    """Renames errors about shared arguments, whose checks name `attention` or `decode`. A class, because compilers cannot
+    trace errors through functions that `contextlib` makes contexts."""
+
+    def __init__(self, function: str) -> None:
+        self.function = function
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, (TypeError, ValueError, NotImplementedError)):
+            for name in ("[attention]", "[decode]"):
+                if str(error).startswith(name):
+                    raise type(error)(f"[{self.function}]{str(error)[len(name):]}") from None
 
 
 def _prepared(function: str, q: Tensor, k: Tensor, of_cache: tuple, options: Any) -> tuple[Call, Cache | None]:

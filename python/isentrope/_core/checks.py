@@ -87,6 +87,14 @@ def per_row(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     return _expanded(name, _floats(name, tensor, q, k), tuple(q.shape[:3]))
 
 
+def each_row(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
+    """Checks numbers of rows that another row must not have, so they are not broadcast."""
+    numbers = _floats(name, tensor, q, k)
+    if numbers.shape != q.shape[:3]:
+        raise ValueError(f"[attention] {name} must have the shape {list(q.shape[:3])}; got {list(numbers.shape)}")
+    return numbers
+
+
 def integers(name: str, tensor: Any, q: Tensor, k: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor) or tensor.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"[attention] {name} must be an int32 or int64 tensor; got {kind(tensor)}")
