@@ -92,19 +92,19 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) 
         raise ValueError(f"[losses] first must be one of {tokens.numel()} tokens; got {first}")
     tokens = tokens.to(model.device)
     cache = DynamicCache(config=model.config)
-    head = model.get_output_embeddings()
-    memory = torch.empty(BLOCK, head.weight.shape[0], dtype=torch.float32, device=model.device)
+    memory = torch.empty(0, dtype=torch.float32, device=model.device)
     chunks = []
     for start in range(0, tokens.numel() - 1, chunk):
         inputs = tokens[start : min(start + chunk, tokens.numel() - 1)]
-        hidden = model.base_model(input_ids=inputs[None], past_key_values=cache, use_cache=True).last_hidden_state[0]
+        output = model.base_model(input_ids=inputs[None], past_key_values=cache, use_cache=True)
         skipped = max(first - 1 - start, 0)
         if skipped >= inputs.numel():
             continue
         targets = tokens[start + 1 : start + 1 + inputs.numel()]
-        for piece, target in zip(hidden[skipped:].split(BLOCK), targets[skipped:].split(BLOCK)):
-            logits = memory[: target.numel()].copy_(_capped(model, head(piece)))
-            chunks.append(_cross_entropy_within(logits, target))
+        for piece, target in zip(output.last_hidden_state[:, skipped:].split(BLOCK, 1), targets[skipped:].split(BLOCK)):
+            output.last_hidden_state = piece
+            logits = _logits(model, output, target[None])[0]
+            chunks.append(_cross_entropy_within(memory.resize_(logits.shape).copy_(logits), target))
     losses = torch.cat(chunks).cpu()
     if not losses.isfinite().all():
         wrong = int((~losses.isfinite()).nonzero()[0])
@@ -119,10 +119,30 @@ def _cross_entropy_within(logits: Tensor, targets: Tensor) -> Tensor:
     return logits.sub_(largest).exp_().sum(1).log_().add_(largest.squeeze(1)).sub_(wanted)
 
 
-def _capped(model: nn.Module, logits: Tensor) -> Tensor:
-    """Applies Gemma 2's soft-cap of vocabulary logits, which its head module omits."""
-    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-    return torch.tanh(logits / cap) * cap if cap else logits
+def _logits(model: nn.Module, output: Any, tokens: Tensor) -> Tensor:
+    """Returns the logits that the model computes from this output of its layers, for as many tokens of any value.
+
+    Many models divide, scale or cap logits outside of their head module, so their own forward runs, without its layers.
+    """
+    bodies = {model.base_model, model.get_decoder()} - {model}  # some models call the decoder within their base
+    kept, calls = [vars(body).get("forward") for body in bodies], []
+
+    def forward(*_: Any, **__: Any) -> Any:
+        calls.append(output)
+        return output
+
+    try:
+        for body in bodies:
+            body.forward = forward
+        logits = model(input_ids=tokens).logits
+    finally:
+        for body, before in zip(bodies, kept):
+            del body.forward
+            if before is not None:
+                body.forward = before
+    if not calls:
+        raise ValueError(f"[losses] the model must call its base_model or decoder; got {type(model).__name__}, which did not")
+    return logits
 
 
 def blocks_of(losses: Tensor) -> list[float]:

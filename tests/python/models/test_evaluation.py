@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers as hf
 from refusals import assert_refused
-from tiny_model import model, tokens
+from tiny_model import CONFIG, model, tokens
 
 import isentrope
 from isentrope.commands.evaluate import table
@@ -16,15 +17,22 @@ from isentrope.models import retrieval
 from isentrope.models.student import one_sided_p
 
 
-@pytest.mark.parametrize("chunk", [64, 100, 1024])
-def test_losses_in_chunks_are_those_of_one_pass(chunk):
-    llama, (text,) = model(), tokens(1, 700)
+@pytest.mark.parametrize(
+    "chunk, config",
+    [(64, hf.LlamaConfig(**CONFIG)), (100, hf.GraniteConfig(**CONFIG, logits_scaling=0.05)),
+     (1024, hf.CohereConfig(**CONFIG, logit_scale=9.0)), (300, hf.OPTConfig(**CONFIG, ffn_dim=48, word_embed_proj_dim=32))],
+)  # fmt: skip
+def test_losses_in_chunks_are_those_of_one_pass(chunk, config):
+    llama, (text,) = hf.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval(), tokens(1, 700)
     with torch.no_grad():
         want = torch.nn.functional.cross_entropy(llama(text[None, :-1]).logits[0], text[1:], reduction="none")
     llama.set_attn_implementation("isentrope")
     for first in (1, 65, 130, 699):
         losses = evaluation.losses(llama, text, chunk, first)
         torch.testing.assert_close(losses, want[first - 1 :], rtol=1e-4, atol=1e-4)
+    assert all("forward" not in vars(module) for module in llama.modules()), "the model is left as it was"
+    llama.forward = lambda **_: hf.modeling_outputs.CausalLMOutput()
+    assert_refused("model must call its base_model or decoder; got .*ForCausalLM", evaluation.losses, llama, text[:257])
 
 
 def test_differences_are_paired_and_their_errors_over_blocks_and_passages():
@@ -86,8 +94,8 @@ def test_what_lies_before_the_first_length_changes_nothing():
     results = evaluation.Results(None, {})
     differences = evaluation.evaluate(llama, passages, methods, lengths=[512, 768, 1024], results=results)
     assert len(results.get("sharp", 0, range(2, 4))) == 2
-    with pytest.raises(ValueError, match="the blocks 0 to 2 of a passage; got 2 to 4 of standard"):
-        evaluation.evaluate(llama, passages, methods, lengths=[0, 512], results=results)
+    message = "the blocks 0 to 2 of a passage; got 2 to 4 of standard"
+    assert_refused(message, evaluation.evaluate, llama, passages, methods, lengths=[0, 512], results=results)
     for one, other in zip(differences, [difference for difference in whole if difference.first]):
         assert one.to_dict() == pytest.approx(other.to_dict(), abs=1e-6, nan_ok=True)
 
@@ -137,9 +145,7 @@ def test_results_are_kept_in_a_file_alone(tmp_path):
         assert_refused("must be a file that can be read again", evaluation.Results, Path(path), {})
     (tmp_path / "text").write_text("no JSON")
     assert_refused("line 1 of .*text must be JSON; got 'no JSON'", evaluation.Results, tmp_path / "text", {})
-
-
-def test_a_file_of_an_earlier_version_begins_with_the_first_block(tmp_path):
+    # A file of an earlier version begins with the first block.
     (tmp_path / "old").write_text('{"a": 1}\n{"method": "a", "passage": 0, "nll": [1.5, 2.5]}\n')
     assert evaluation.Results(tmp_path / "old", {"a": 1}).get("a", 0, range(1, 2)) == [2.5]
 
@@ -151,8 +157,7 @@ def test_a_truncated_file_of_results_is_called_so(tmp_path):
     begin = whole.index("\n")
     for size in (1, begin // 2, begin):
         file.write_text(whole[:size])
-        with pytest.raises(ValueError, match="run.jsonl must begin with a whole line; got a truncated one"):
-            evaluation.Results(file, {"a": 1})
+        assert_refused("run.jsonl must begin with a whole line; got a truncated one", evaluation.Results, file, {"a": 1})
         assert file.read_text() == whole[:size]
     file.write_text(whole[:-5])  # the last line is written again
     assert evaluation.Results(file, {"a": 1}).get("a", 0, range(1)) is None
