@@ -116,8 +116,9 @@ def inspect(
     with hf.reading(model):
         layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
         for done, tokens in enumerate(sequences):
-            records = recorded("inspect", model, tokens, _WANTED)
-            by_text.append(_binned(records, layers, edges) | _received(records, layers))
+            # A module that serves as several layers has a row for each of its calls.
+            records = sorted(recorded("inspect", model, tokens, _WANTED), key=lambda record: layers[id(record.module)])
+            by_text.append(_binned(records, edges) | _received(records))
             if progress is not None:
                 progress(done + 1, len(sequences))
     return _summary(model, sequences, edges, by_text)
@@ -158,11 +159,11 @@ def recorded(function: str, model: nn.Module, tokens: Tensor, wanted: Sequence[s
     return records
 
 
-def _binned(records: Iterable[hf.Record], layers: dict[int, int], edges: list[int]) -> dict[str, Tensor]:
+def _binned(records: Iterable[hf.Record], edges: list[int]) -> dict[str, Tensor]:
     """Returns the means of one text, float64 [layers, heads, bins], NaN for bins without rows."""
-    by_quantity: dict[str, list[Tensor]] = {name: [None] * len(layers) for name in (*QUANTITIES, "n")}  # type: ignore[list-item]
+    by_quantity: dict[str, list[Tensor]] = {name: [] for name in (*QUANTITIES, "n")}
     limits = torch.tensor(edges[1:-1])
-    for module, s in records:
+    for _, s in records:
         s = Statistics(*(None if x is None else x.cpu() for x in s))
         index = torch.bucketize(s.support[0], limits, right=True)
         count = torch.zeros(index.shape[0], len(edges) - 1, dtype=torch.float64)
@@ -170,21 +171,21 @@ def _binned(records: Iterable[hf.Record], layers: dict[int, int], edges: list[in
         for name in by_quantity:
             values = s.support.float() if name == "n" else getattr(s, name)
             total = torch.zeros_like(count).scatter_add_(1, index, torch.where(s.support > 0, values, 0)[0].double())
-            by_quantity[name][layers[id(module)]] = total / count
-    return {name: torch.stack([x for x in column if x is not None]) for name, column in by_quantity.items()}
+            by_quantity[name].append(total / count)
+    return {name: torch.stack(column) for name, column in by_quantity.items()}
 
 
-def _received(records: Iterable[hf.Record], layers: dict[int, int]) -> dict[str, Tensor]:
+def _received(records: Iterable[hf.Record]) -> dict[str, Tensor]:
     """Returns one text's share of the first key [layers, heads], and weights by position [layers, heads, bins]."""
-    sinks, by_position = {}, {}
+    sinks, by_position = [], []
     for record in records:
         weights, rows = record.received[0].double().cpu(), (record.statistics.support[0] > 0).sum(-1).cpu()
         bins = torch.arange(1, weights.shape[1] + 1).double().log2().ceil().long()
         count = torch.bincount(bins).double()
         total = torch.zeros(len(weights), len(count), dtype=torch.float64).index_add_(1, bins, weights)
-        layer = layers[id(record.module)]
-        sinks[layer], by_position[layer] = weights[:, 0] / rows, total / count
-    return {"sink": torch.stack([sinks[i] for i in sorted(sinks)]), "received": padded([by_position[i] for i in sorted(by_position)])}
+        sinks.append(weights[:, 0] / rows)
+        by_position.append(total / count)
+    return {"sink": torch.stack(sinks), "received": padded(by_position)}
 
 
 def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_text: list[dict]) -> Inspection:

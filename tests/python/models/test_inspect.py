@@ -17,6 +17,7 @@ from refusals import assert_refused
 import isentrope
 from isentrope.commands.inspect import readings
 from isentrope.commands.reading import stretches, tokenised
+from isentrope.models.inspect import _suggestion
 
 def model(silent_layer=None):
     llama = tiny_model.model(sharper=1, max_position_embeddings=64).train()
@@ -47,16 +48,22 @@ def test_a_head_without_scores_blurs_and_its_numbers_are_known():
     assert llama.config._attn_implementation == "sdpa" and llama.training, "the model is left as it was"
 
 
-def test_numbers_equal_those_of_eager_weights():
-    llama, (text,) = model().eval(), texts(1)
+@pytest.mark.parametrize("kind", ["llama", "albert"])
+def test_numbers_equal_those_of_eager_weights(kind):
+    """Also where a module serves as several layers, as ALBERT's does."""
+    albert, (text,) = hf.AlbertModel(hf.AlbertConfig(**tiny_model.CONFIG, embedding_size=16)), texts(1)
+    llama = (model() if kind == "llama" else albert).eval()
     result = isentrope.inspect(llama, [text])
+    edges = result.edges if kind == "llama" else [1, 41]  # every row of ALBERT sees all keys
     llama.set_attn_implementation("eager")
     with torch.no_grad():
         weights = llama(text[None], output_attentions=True).attentions
     for layer, p in enumerate(weights):
         entropy = torch.special.entr(p[0].double()).sum(-1)
-        want = torch.stack([entropy[:, a - 1 : b - 1].mean(1) for a, b in zip(result.edges, result.edges[1:])], 1)
+        want = torch.stack([entropy[:, a - 1 : b - 1].mean(1) for a, b in zip(edges, edges[1:])], 1)
         torch.testing.assert_close(result.mean["entropy"][layer], want, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(result.sink[layer], p[0, :, :, 0].double().mean(-1), rtol=1e-5, atol=1e-5)
+    assert len(result.sink) == len(weights) == 2
 
 
 def test_inspecting_a_text_is_one_forward_pass():
@@ -72,8 +79,6 @@ def test_inspecting_a_text_is_one_forward_pass():
 
 def test_the_suggested_rule_is_the_one_that_was_left_out():
     """A model without a rule, whose scores need ln n for constant entropy: that rule is suggested."""
-    from isentrope.models.inspect import _suggestion
-
     n = [8.0, 16.0, 32.0, 64.0, 128.0]
     factor = torch.tensor(n, dtype=torch.float64).log() / math.log(128)
     variance = torch.full((1, 1, 5), 0.7, dtype=torch.float64)
@@ -97,11 +102,6 @@ def test_the_longest_rows_of_a_head_are_those_its_window_leaves():
     assert {layer for layer, _ in result.blurred()} == {1} and {layer for layer, _ in result.collapsed()} <= {0}
 
 
-def test_an_encoder():
-    result = isentrope.inspect(model_of("bert", "sdpa"), [torch.arange(9), torch.arange(20)])
-    assert result.n == [9.0, 20.0], "every row of a text sees all of it"
-
-
 def test_errors_name_the_argument():
     inspect, llama = isentrope.inspect, model()
     assert_refused("texts must contain one of at least 2 tokens", inspect, llama, [torch.tensor([3])])
@@ -114,32 +114,34 @@ def test_errors_name_the_argument():
 
 
 def test_a_model_that_cannot_be_inspected_is_left_as_it_was():
-    config = hf.RoFormerConfig(vocab_size=61, hidden_size=32, num_hidden_layers=1, num_attention_heads=4)
-    llama = hf.RoFormerModel(config)
+    llama = hf.RoFormerModel(hf.RoFormerConfig(vocab_size=61, hidden_size=32, num_hidden_layers=1, num_attention_heads=4))
     before = llama.config._attn_implementation
     assert_refused("must use attn_implementation|must call the attention", isentrope.inspect, llama, texts())
     assert llama.config._attn_implementation == before and llama.training
 
 
-def test_stretches_are_evenly_spread():
+def test_stretches_are_evenly_spread_and_an_encoder_reads_them_at_several_lengths():
     assert [x.tolist() for x in stretches(torch.arange(10), 3, 4)] == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
     assert [x.tolist() for x in stretches(torch.arange(3), 3, 4)] == [[0, 1, 2]]
-
-
-def test_an_encoder_reads_texts_of_several_lengths():
+    result = isentrope.inspect(model_of("bert", "sdpa"), [torch.arange(9), torch.arange(20)])
+    assert result.n == [9.0, 20.0], "every row of a text sees all of it"
     texts = stretches(torch.arange(100), 2, 64)
     assert [len(x) for x in readings(texts, 64, causal=False)] == [64, 64, 32, 32, 16, 16]
     assert [len(x) for x in readings(texts, 64, causal=True)] == [64, 64]
 
 
+class Characters:
+    """A tokenizer of characters, whose texts may begin with a token."""
+
+    def __init__(self, *begin):
+        self.begin, self.bos_token_id, self.asked = begin, (*begin, None)[0], 0
+
+    def __call__(self, text, **_):
+        self.asked += len(text)
+        return {"input_ids": torch.tensor([[*self.begin, *map(ord, text)]])}
+
+
 def test_long_texts_are_tokenised_where_they_are_read():
-    class Characters:
-        asked = 0
-
-        def __call__(self, text, **_):
-            self.asked += len(text)
-            return {"input_ids": torch.tensor([[ord(x) for x in text]])}
-
     text = "".join(chr(0x100 + i // 1000) for i in range(50_000))
     tokenizer = Characters()
     stretches = tokenised(tokenizer, text, 3, 10)
@@ -149,15 +151,9 @@ def test_long_texts_are_tokenised_where_they_are_read():
 
 
 def test_every_stretch_begins_as_the_tokenizer_has_texts_begin():
-    class WithBeginning:
-        bos_token_id = 2
-
-        def __call__(self, text, **_):
-            return {"input_ids": torch.tensor([[2, *(ord(x) for x in text)]])}
-
-    stretches = tokenised(WithBeginning(), "abcdefghij", 2, 4)
+    stretches = tokenised(Characters(2), "abcdefghij", 2, 4)
     assert [x.tolist() for x in stretches] == [[2, *b"abc"], [2, *b"hij"]]
-    assert {x[0].item() for x in tokenised(WithBeginning(), "abcdefghij" * 1000, 2, 4)} == {2}
+    assert {x[0].item() for x in tokenised(Characters(2), "abcdefghij" * 1000, 2, 4)} == {2}
 
 
 @pytest.fixture
