@@ -38,9 +38,9 @@ def attend(
             )
         if mask is None:
             mask, options["causal"] = q.new_ones((1, 1, queries, keys), dtype=torch.bool), False
-        else:
-            _refuse_holes(mask.flatten(1, 2).any(1))
-        options |= _end_of_sequence(positions.expand(q.shape[0], -1), keys)
+        shown = mask.flatten(1, 2).any(1)
+        _refuse_holes(shown)
+        options |= _end_of_sequence(positions.expand(q.shape[0], -1), shown)
     elif mask is not None:
         mask = mask.expand(q.shape[0], -1, queries, keys)
         if positions is not None and queries == keys:
@@ -76,13 +76,15 @@ def _refuse_holes(shown: Tensor) -> None:
         raise ValueError(message)
 
 
-def _end_of_sequence(positions: Tensor, keys: int) -> dict[str, Any]:
-    """Returns options for keys at the end of the longest sequence; shorter ones have padding before them."""
-    last = positions[:, -1]
-    total = int(last.max()) + 1
+def _end_of_sequence(positions: Tensor, shown: Tensor) -> dict[str, Any]:
+    """Returns options for visible keys, [batch, keys], at the end of the longest sequence. Shorter ones have padding before
+    them. A static cache has its slots from the first step on; those behind the visible keys are empty."""
+    last, (begin, end) = positions[:, -1], ends_of(shown)
+    filled, total = int(end.max()), int(last.max()) + 1
+    total = max(total, min(filled, total + int(begin.min())))  # position_ids do not count the padding that all have
     return {
-        "key_begin": total - 1 - last, "query_offset": total - positions.shape[1],
-        "key_offset": max(total - keys, 0), "sequence_keys": total,
+        "key_begin": total - 1 - last, "key_end": torch.full_like(last, total), "query_offset": total - positions.shape[1],
+        "key_offset": max(total - filled, 0), "sequence_keys": total - filled + shown.shape[1],
     }  # fmt: skip
 
 
