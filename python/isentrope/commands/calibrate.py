@@ -13,7 +13,7 @@ from typing import Any
 from isentrope.commands.evaluate import table
 from isentrope._core.files import name_of, read_text
 from isentrope.commands.frame import Outputs, Parser, command, progress_of, text_count, token_count, whole_number
-from isentrope.commands.reading import dtype_of, load_causal, passages_of
+from isentrope.commands.reading import dtype_of, identity_of, load_causal, passages_of
 
 
 def _parser() -> Parser:
@@ -67,9 +67,10 @@ def _calibrated(options: argparse.Namespace) -> dict[str, Any]:
     names = ", ".join(name_of(path) for path in options.text)
     settings = {
         "model": name_of(options.model), "text": names, "rope": rope.parameters, "dtype": dtype,
-        "per": options.per, "lengths": lengths, "texts": [int(t.sum()) for t in texts],
-        "passages": [int(p.sum()) for p in passages],
+        "per": options.per, "lengths": lengths, "texts": len(texts), "passages": len(passages),
     }  # fmt: skip
+    if options.resume is not None:
+        settings |= identity_of(model, texts + passages)
     calibration = calibrate(
         model, texts, rope=rope, per=options.per, passages=passages, lengths=lengths,
         results=Results(options.resume, settings), progress=progress_of("calibrate"),

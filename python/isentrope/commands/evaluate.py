@@ -8,7 +8,7 @@ from typing import Any
 
 from isentrope._core.files import name_of, read_text
 from isentrope.commands.frame import Outputs, Parser, command, progress_of, text_count, token_count, whole_number
-from isentrope.commands.reading import dtype_of, load_causal, passages_of
+from isentrope.commands.reading import dtype_of, identity_of, load_causal, passages_of
 
 _DISTANCES = 8
 
@@ -89,8 +89,10 @@ def _evaluated(options: argparse.Namespace) -> dict[str, Any]:
     prompts = _questions(tokenizer, passages) if options.retrieval else []
     settings = {
         "model": name_of(options.model), "text": name_of(options.text), "rope": rope.parameters, "dtype": dtype,
-        "lengths": options.lengths, "passages": [int(p.sum()) for p in passages],
+        "lengths": options.lengths, "chunk": options.chunk, "passages": len(passages),
     }  # fmt: skip
+    if options.resume is not None:
+        settings |= identity_of(model, passages)
     differences = evaluate(
         model, passages, methods, lengths=options.lengths, chunk=options.chunk,
         results=Results(options.resume, settings), progress=progress_of("evaluate"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,21 @@ def passages_of(tokenizer: Any, text: str, passages: int, length: int, command: 
         longest = max(tokens.numel() for tokens in pieces)
         raise ValueError(f"[{command}] the text must have at least {length} tokens; got {longest}")
     return complete
+
+
+def identity_of(model: Any, texts: list[Any]) -> dict[str, str]:
+    """Returns hashes of the model and of the texts that it reads. Names are the same for other weights and texts."""
+    return {
+        "config": hashlib.sha256(model.config.to_json_string().encode()).hexdigest(),
+        "weights": _hash_of(model.state_dict().values()), "tokens": _hash_of(texts),
+    }  # fmt: skip
+
+
+def _hash_of(tensors: Iterable[Any]) -> str:
+    import torch
+
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(f"{tuple(tensor.shape)}".encode())
+        found.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()

@@ -207,13 +207,16 @@ def calibrate(
         unstretched = entropies(model, texts)
         wanted = unstretched.entropy
         with stretched(model, stretch, at_length=longest):
-            log_gains, steps, first, now = solve(model, texts, wanted, per, most_steps, progress)
-            single = log_gains if per == "model" else solve(model, texts, wanted, "model", most_steps)[0]
+            several = solve(model, texts, wanted, per, most_steps, progress)
+            one = several if per == "model" else solve(model, texts, wanted, "model", most_steps)
             set_rules(model, None)
-    calibration = Calibration(
-        stretch, trained, per, log_gains.mean().item(), log_gains, True, steps,
-        wanted.mean(0), first.entropy.mean(0), now.entropy.mean(0), slopes(wanted, unstretched.log_n),
-        unstretched.reach.mean(0), [],
+    calibration, single = (
+        Calibration(
+            stretch, trained, scope, log_gains.mean().item(), log_gains, True, steps,
+            wanted.mean(0), first.entropy.mean(0), now.entropy.mean(0), slopes(wanted, unstretched.log_n),
+            unstretched.reach.mean(0), [],
+        )
+        for scope, (log_gains, steps, first, now) in ((per, several), ("model", one))
     )  # fmt: skip
     return _with_verdict(model, calibration, single, passages, lengths, results, progress) if passages else calibration
 
@@ -236,11 +239,11 @@ def _check(model: nn.Module, texts: Sequence[Tensor], stretch: Stretch, per: str
         )
 
 
-def methods_of(calibration: Calibration, single: Tensor) -> list[Method]:
+def methods_of(calibration: Calibration, single: Calibration) -> list[Method]:
     """Returns the methods: no gain, one gain, all gains if there are several, and YaRN's own."""
-    methods = [Method("no gain", calibration.rope), Method("one gain", calibration.rope, rules_of(single))]
+    methods = [Method("no gain", calibration.rope), Method("one gain", calibration.rope, single.rules)]
     if calibration.per != "model":
-        methods.append(Method(f"a gain per {calibration.per}", calibration.rope, rules_of(calibration.log_gains)))
+        methods.append(Method(f"a gain per {calibration.per}", calibration.rope, calibration.rules))
     if calibration.rope.kind == "yarn":
         published = yarn_attention_factor(calibration.rope.factor) ** 2
         methods.append(Method("YaRN's own gain", calibration.rope, [ScaleRule.scaled(round(published, 6))]))
@@ -248,7 +251,7 @@ def methods_of(calibration: Calibration, single: Tensor) -> list[Method]:
 
 
 def _with_verdict(
-    model: nn.Module, calibration: Calibration, single: Tensor, passages: Sequence[Tensor], lengths: Sequence[int],
+    model: nn.Module, calibration: Calibration, single: Calibration, passages: Sequence[Tensor], lengths: Sequence[int],
     results: Results | None, progress: Callable[[str, int, int], None] | None,
 ) -> Calibration:  # fmt: skip
     """Keeps a gain only if it lowers the loss of held-out passages beyond the trained length."""
@@ -261,12 +264,9 @@ def _with_verdict(
         return beats(compare(results, [than, method], len(passages), beyond)[-1])
 
     none, one, *rest = methods
-    kept, gains, per = better(one, none), single, "model"
-    if kept and calibration.per != "model" and better(rest[0], one):
-        gains, per = calibration.log_gains, calibration.per
-    return replace(
-        calibration, kept=kept, per=per, log_gains=gains, log_gain=gains.mean().item() if kept else 0.0, nll=nll
-    )
+    kept = better(one, none)
+    best = calibration if kept and calibration.per != "model" and better(rest[0], one) else single
+    return replace(best, kept=kept, log_gain=best.log_gain if kept else 0.0, nll=nll)
 
 
 def _first_beyond(trained: int, lengths: Sequence[int]) -> int:

@@ -67,34 +67,29 @@ def test_a_slope_that_one_block_cannot_tell_is_no_number_of_the_report(tmp_path)
     json.loads(json.dumps(result, allow_nan=False))
 
 
-def test_nothing_is_kept_where_the_loss_is_no_better():
-    llama = model()  # random weights: no gain helps
-    result = isentrope.calibrate(
-        llama, tokens(2, 512), rope="yarn:4", per="head", passages=tokens(3, 1025, 9), lengths=[0, 512, 1024]
-    )
-    assert result.kept is False and result.log_gain == 0 and result.rules == [isentrope.ScaleRule()]
-    names = {difference.method for difference in result.nll}
-    assert names == {"no gain", "one gain", "a gain per head", "YaRN's own gain"}
-
-
 @pytest.mark.parametrize(
     "one, by_head, kept",
-    [(-0.1, -0.15, "head"), (-0.1, -0.1, "model"), (-0.1, 0.05, "model"), (0.1, -0.2, None), (0.0, 0.0, None)],
-)
+    [(-0.1, -0.15, "head"), (-0.1, -0.1, "model"), (-0.1, 0.05, "model"), (0.1, -0.2, None), (0.0, 0.0, None),
+     (None, None, None)],  # read by a model of random weights, for which no gain helps
+)  # fmt: skip
 def test_a_gain_is_kept_where_it_reads_better_beyond_the_trained_length(one, by_head, kept):
     # Invented losses of each method: within the trained length the opposite of beyond it.
     results, noise = evaluation.Results(None, {}), torch.Generator().manual_seed(1)
-    for method, change in {"no gain": 0.0, "one gain": one, "a gain per head": by_head, "YaRN's own gain": 0.0}.items():
-        for passage in range(3):
+    changes = {"no gain": 0.0, "one gain": one, "a gain per head": by_head, "YaRN's own gain": 0.0}
+    for method, change in changes.items():
+        for passage in range(0 if one is None else 3):
             near, far = torch.randn(2, 4, generator=noise, dtype=torch.float64) * 1e-3
             results.add(method, passage, [*(4.0 - change + near[:2]).tolist(), *(4.0 + change + far).tolist()])
     result = isentrope.calibrate(
         model(), tokens(2, 512), rope="yarn:4", per="head", passages=tokens(3, 1537), lengths=[0, 512, 1024, 1536],
         results=results,
     )  # fmt: skip
-    assert result.kept is (kept is not None)
+    assert result.kept is (kept is not None) and {difference.method for difference in result.nll} == set(changes)
+    assert kept or result.rules == [isentrope.ScaleRule()]
     measured = result.log_gains.flatten().tolist()
     assert len(set(measured)) == {"head": 8, "model": 1, None: 1}[kept]
+    single = isentrope.calibrate(model(), tokens(2, 512), rope="yarn:4")
+    assert (kept == "head") != (result.steps == single.steps and torch.equal(result.calibrated, single.calibrated))
     assert result.log_gain == (pytest.approx(sum(measured) / 8) if kept else 0)
 
 
@@ -148,9 +143,8 @@ def pointers(value, path=()):
 
 
 def damaged(document, path, replacement):
-    copied = json.loads(json.dumps(document))
     *parents, last = path
-    place = copied
+    place = copied = json.loads(json.dumps(document))
     for key in parents:
         place = place[key]
     if replacement is None:
@@ -181,8 +175,7 @@ def test_what_is_no_calibration_is_refused_by_name_and_changes_nothing(tmp_path)
     for text in ("", "{", "[]", "5", '{"kind": "evaluation"}'):
         file.write_text(text)
         assert_refused(r"\[apply\] .*rule.json must be .*; got", isentrope.hf.apply, llama, file)
-    with pytest.raises(OSError, match='cannot read ".*none.json": No such file'):
-        isentrope.hf.apply(llama, tmp_path / "none.json")
+    assert_refused('cannot read ".*none.json": No such file', isentrope.hf.apply, llama, tmp_path / "none.json", error=OSError)
 
 
 @pytest.mark.parametrize("always", [False, True])
@@ -229,8 +222,7 @@ def test_a_verdict_names_its_units(documents, passages, kept, words):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    tiny_model.save(model(), folder, 8800)
+    folder = tiny_model.save(model(), tmp_path_factory.mktemp("model"), 8800)
     return folder / "tiny", folder / "text.txt"
 
 
@@ -251,13 +243,27 @@ def test_the_command_writes_a_rule_that_apply_takes(saved, tmp_path):
     isentrope.hf.apply(llama, rule)
 
 
+@pytest.mark.parametrize("name", ["evaluate", "calibrate"])
+def test_losses_of_another_model_or_text_are_not_taken_up(name, tmp_path):
+    tiny_model.save(model(), tmp_path, 3000)
+    folder, text = tmp_path / "tiny", tmp_path / "text.txt"
+    arguments = [name, folder, "--text", text, *tiny_model.SHORTEST[name], "--resume", tmp_path / "run.jsonl"]
+    assert command(*arguments).returncode == command(*arguments).returncode == 0
+    if name == "evaluate":
+        refused(name, command(*arguments, "--chunk", 64), "chunk must be 64; got 1024")
+    text.write_text(text.read_text().replace("w0 w1 w4", "w0 w4 w1", 1))
+    refused(name, command(*arguments), "tokens must be")
+    for what, changed in {"weights": model(sharper=19), "config": model(rms_norm_eps=1e-3)}.items():
+        changed.save_pretrained(folder)
+        refused(name, command(*arguments), f"{what} must be")
+
+
 @pytest.mark.parametrize("files, units, over", [(3, 3, "over 3 documents"), (2, 2, "undecided"), (1, 3, "over 3 passages of one document, which")])
 def test_several_files_are_documents_and_give_a_passage_each(saved, tmp_path, files, units, over):
     folder, text = saved
-    paths = []
-    for i in range(files):
-        paths.append(tmp_path / f"{i}.txt")
-        paths[-1].write_text(text.read_text()[i * 7 :])
+    paths = [tmp_path / f"{i}.txt" for i in range(files)]
+    for i, path in enumerate(paths):
+        path.write_text(text.read_text()[i * 7 :])
     arguments = ["calibrate", folder, "--text", *paths, "--rope", "yarn:4", "--length", 256, "--passages", 3,
                  "--lengths", 512, 1024]  # fmt: skip
     printed, document = command(*arguments), command(*arguments, "--json")
