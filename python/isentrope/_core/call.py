@@ -131,9 +131,13 @@ def _warn_of_float64() -> None:
 
 
 def alignment(causal: Any) -> int:
-    if not isinstance(causal, (bool, str)) or causal not in _CAUSAL:  # 1 would be True, but in C it is "top_left"
-        raise ValueError(f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {shown(causal)}')
-    return _CAUSAL[causal]
+    try:
+        number = _CAUSAL[causal]
+        if causal is False or causal is True or causal not in (0, 1):  # 1 would be True, but in C it is "top_left"
+            return number
+    except (KeyError, TypeError):
+        pass
+    raise ValueError(f'[attention] causal must be False, True, "top_left" or "bottom_right"; got {shown(causal)}')
 
 
 def _check_devices(*tensors: Tensor) -> None:
