@@ -243,8 +243,10 @@ isentrope_status isentrope_options_set_integer(isentrope_options* options, const
                  [&]<typename Member>(const char* known, Member& member)
                    requires(std::is_same_v<Member, std::int64_t> || std::is_same_v<Member, bool>)
                  {
-                   if (std::is_same_v<Member, bool> && value != 0 && value != 1)
-                     fail(kFunction, known, "be 0 or 1", std::to_string(value));
+                   if constexpr (std::is_same_v<Member, bool>) {
+                     if (value != 0 && value != 1)
+                       fail(kFunction, known, "be 0 or 1", std::to_string(value));
+                   }
                    member = static_cast<Member>(value);
                  });
   });

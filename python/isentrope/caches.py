@@ -33,8 +33,9 @@ def quantize(rows: Tensor, group_size: int | None = None) -> tuple[Tensor, Tenso
 
     rows: float32, bfloat16 or float16 [outer, heads, rows, columns]. group_size divides the columns; None: all of them.
     Returns codes, int8 of the same shape, and scales, float32 [outer, heads, rows, columns / group_size]. A number is
-    read as its code times the scale of its group, with an error of at most the group's largest magnitude / 254. A group
-    that contains NaN or inf is read as NaN. Not differentiable; on the CPU. Raises TypeError or ValueError.
+    read as its code times the scale of its group. The error is at most the group's largest magnitude / 254, or 2^-127
+    if that is more. A group that contains NaN or inf is read as NaN. Not differentiable; on the CPU. Raises TypeError or
+    ValueError.
     """
     if not isinstance(rows, Tensor) or rows.is_nested or rows.dim() != 4 or rows.shape[3] < 1:
         raise TypeError(f"[quantize] rows must be a tensor of 4 dimensions with at least one column; got {kind(rows)}")

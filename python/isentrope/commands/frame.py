@@ -129,8 +129,9 @@ class Outputs:
 
 def program(name: str, does: str) -> str:
     """Returns the path of one of the project's programs. Raises FileNotFoundError."""
-    beside = os.path.dirname(os.path.abspath(sys.argv[0]))
-    places = os.pathsep.join([sysconfig.get_path("scripts"), beside, os.environ.get("PATH", os.defpath)])
+    # Without a command, as in `python -c`, the name of the program is no file.
+    beside = [os.path.dirname(os.path.abspath(sys.argv[0]))] if os.path.isfile(sys.argv[0]) else []
+    places = os.pathsep.join([sysconfig.get_path("scripts"), *beside, os.environ.get("PATH", os.defpath)])
     path = shutil.which(name, path=places)
     if path is None:
         raise FileNotFoundError(f"{name}, which {does}, must be next to this command or on PATH; got none")

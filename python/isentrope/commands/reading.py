@@ -110,7 +110,7 @@ def passages_of(tokenizer: Any, text: str, passages: int, length: int, command: 
 
 
 def identity_of(model: Any, texts: list[Any]) -> dict[str, str]:
-    """Returns hashes of the model and of the texts that it reads. Names are the same for other weights and texts."""
+    """Returns hashes of the model and of the texts that it reads. Other weights and texts may have the same names."""
     return {
         "config": hashlib.sha256(model.config.to_json_string().encode()).hexdigest(),
         "weights": _hash_of(model.state_dict().values()), "tokens": _hash_of(texts),

@@ -85,7 +85,7 @@ def attention(
     def on_device(arrays: dict[str, Any]) -> dict[str, Any]:
         return bind(forward, varying_alike(arrays), ("output", *names), spec._replace(batch=arrays["q"].shape[0]))
 
-    results = by_batches_and_heads(on_device, arrays)
+    results = by_batches_and_heads(on_device, arrays, heads_are_alike="[" not in rule_text(rule, scale))
     if without_batch:
         results = {name: x[0] for name, x in results.items()}
     if return_residual:

@@ -1,4 +1,4 @@
-"""Calls on a mesh with explicit axes, as `jax.make_mesh` makes them: each device computes the part of the results that it holds.
+"""Calls on a mesh with explicit axes, which `jax.make_mesh` makes in newer JAX: each device computes its part of the results.
 
 On such a mesh the type of an array says how it is sharded, and its gradient must be sharded as it is.
 """
@@ -16,8 +16,11 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 _AXES = {"bias": (0, 1), "attn_mask": (0, 1), "sinks": (None, 1), "key_end": (0, None)}
 
 
-def by_batches_and_heads(function: Callable[..., Any], arrays: dict[str, Any]) -> dict[str, Any]:
-    """Applies a function of attention's arrays to the batches and heads of each device. Its results are sharded as q is."""
+def by_batches_and_heads(function: Callable[..., Any], arrays: dict[str, Any], heads_are_alike: bool) -> dict[str, Any]:
+    """Applies a function of attention's arrays to the batches and heads of each device. Its results are sharded as q is.
+
+    heads_are_alike: whether the function may be applied to some heads alone.
+    """
     shardings = [jax.typeof(x).sharding for x in arrays.values()]
     mesh = next((sharding.mesh for sharding in shardings if any(sharding.spec)), None)
     if mesh is None:
@@ -25,8 +28,9 @@ def by_batches_and_heads(function: Callable[..., Any], arrays: dict[str, Any]) -
     batch, queries, heads, _ = shardings[0].spec
     as_q = NamedSharding(mesh, PartitionSpec(batch, queries, heads))
     key_heads = arrays["k"].shape[2]
-    if key_heads > 1 and key_heads % math.prod(mesh.shape[name] for name in _names(heads)):
-        heads = None  # the queries of a device would read other heads of its keys
+    # The queries of a device would read other heads of its keys where the devices do not divide these.
+    if not heads_are_alike or (key_heads > 1 and key_heads % math.prod(mesh.shape[name] for name in _names(heads))):
+        heads = None
 
     def partition(name: str, x: Any) -> PartitionSpec:
         entries = dict(zip(_AXES.get(name, (0, 2)), (batch, heads)))

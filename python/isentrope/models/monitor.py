@@ -120,7 +120,7 @@ class Monitor:
     @contextmanager
     def watch(self, watched: bool = True) -> Iterator[None]:
         """Reads the first call of every module inside the block, because gradient checkpointing calls modules again in the
-        backward pass. watched: False leaves the block alone, at no cost.
+        backward pass. watched: False leaves the block alone, at no cost. With DTensors every rank must watch the same steps.
 
         Raises ValueError at the end of a block in which the model made no call that can be read.
         """
@@ -213,11 +213,11 @@ class _Steps:
     def _watch(self, model: nn.Module) -> None:
         self.monitor = Monitor(model)
         self._open: Any = None
-        self._step = 0
+        self._step = -1
 
     def _begin(self, step: int) -> None:
-        # With gradient accumulation a framework may begin several batches of one step.
-        if self._open is None and step % self._every == 0:
+        # With gradient accumulation a framework begins, and may end, several batches of one step.
+        if self._open is None and step % self._every == 0 and step != self._step:
             self._step, self._open = step, self.monitor.watch()
             self._open.__enter__()
 
@@ -233,6 +233,9 @@ class _Steps:
 
 def callback(every: int = 100, below: float = 0.05, log: Callable[[int, Reading], None] | None = None) -> Any:
     """Returns a `TrainerCallback` of transformers that logs `Reading.summary(below)` of every `every`-th step.
+
+    The numbers are in the trainer's log history. Reporters, as TensorBoard's, see them if this callback comes before
+    theirs: `trainer.callback_handler.callbacks.insert(0, callback)`.
 
     log: also called with the step and the `Reading` of each watched step; `isentrope.models.monitor_logs` has some. Its
     `monitor.latest` is the last `Reading`, with every head by itself.

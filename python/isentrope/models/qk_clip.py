@@ -139,7 +139,7 @@ class QKClip:
         largest = self._largest_of_layers(self.largest.device)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, self._group)
-        gamma = torch.where(largest.isfinite(), self.tau / largest.clamp(min=self.tau), 1)
+        gamma = torch.where(largest.isfinite() & (largest > self.tau), self.tau / largest, 1)
         for projections, factors in zip(self._layers.values(), gamma.split([len(each.largest) for each in self._maxima])):
             for part in projections.parts:
                 part.scale(factors)
@@ -251,7 +251,8 @@ def _plain_name(name: str) -> str:
 def callback(tau: float = 100.0, **options: Any) -> Any:
     """Returns a `TrainerCallback` that runs `QKClip(model, tau, **options)` after each step and logs its summary.
 
-    Each training has a clip of its own, `clip`, which stays readable after it.
+    Each training has a clip of its own, `clip`, which stays readable after it; "qk_clip/ever_clipped" is of this training.
+    As for `monitor.callback`, reporters see the summary if this callback comes before theirs.
     """
     from transformers import TrainerCallback
 

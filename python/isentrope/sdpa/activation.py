@@ -205,8 +205,9 @@ def _attention(
 def _call(rule, q, k, v, is_causal, attn_mask, scale) -> Call:
     mask = bias = None
     if attn_mask is not None:
-        bias = attn_mask.float().expand(*q.shape[:3], k.shape[2])  # boolean masks arrive as 0 and -inf
-        mask = bias > -torch.inf
+        bias = attn_mask.float()  # boolean masks arrive as 0 and -inf
+        # A comparison of what is broadcast already would be as large as the weights.
+        mask, bias = (x.expand(*q.shape[:3], k.shape[2]) for x in (bias > -torch.inf, bias))
     return Call(q, k, v, attn_mask=mask, bias=bias, rule=rule_text(rule, scale), causal=int(is_causal))
 
 

@@ -11,9 +11,7 @@ from isentrope import AttentionState
 RULE = "entropy_invariant(base=7)"
 
 
-@pytest.mark.parametrize(
-    "options", [{"causal": True}, {"window_size": (-1, 0)}, {"window_size": (3, 2)}, {"soft_cap": 2.0}]
-)
+@pytest.mark.parametrize("options", [{"causal": True}, {"window_size": (-1, 0)}, {"window_size": (3, 2)}, {"soft_cap": 2.0}])
 def test_documents_do_not_see_each_other(options):
     lengths = [(5, 5), (0, 0), (3, 9), (1, 1), (7, 4)]
     queries, keys = (sum(x) for x in zip(*lengths))

@@ -112,9 +112,7 @@ def test_one_of_two_keys_that_are_nearly_equal_is_the_largest(rank):
 @over(2)
 def test_compiles_without_a_break(rank, method):
     def step(q, k, v):
-        output, s = distributed.attention(
-            q, k, v, method=method, causal=True, scale=0.3, return_stats=("entropy", "support")
-        )
+        output, s = distributed.attention(q, k, v, method=method, causal=True, scale=0.3, return_stats=("entropy", "support"))
         return output * 2, s.entropy, s.support
 
     graph = torch.compile(step, fullgraph=True, backend="aot_eager")

@@ -29,9 +29,7 @@ def test_lists_on_the_cpu_make_nobody_wait(alone, monkeypatch, method, mask):
     """Both passes as called on the CPU, with everything but the lists on a device."""
     calls = []
     operator = ring_attention._opoverload
-    monkeypatch.setattr(
-        "isentrope.distributed.functions.ring_attention", lambda *args: calls.append(args) or operator(*args)
-    )
+    monkeypatch.setattr("isentrope.distributed.functions.ring_attention", lambda *args: calls.append(args) or operator(*args))
     q, k, v = (x.detach() for x in tensors(12))
     sinks = torch.zeros(4)
     output, _ = distributed.attention(q, k, v, sinks=sinks, method=method, return_stats=True, **mask)

@@ -183,6 +183,9 @@ def test_the_trainer_logs_it(tmp_path):
     latest = watching.monitor.latest
     assert [line["entropy"] for line in lines[8:]] == latest.entropy.flatten().tolist()
     assert latest.entropy.numel() == latest.summary(below=100)["attention/collapsed"] > 4
+    for step, is_read in ((2, False), (4, True), (4, False)):  # Lightning begins and ends each batch of a step
+        watching._begin(step), llama(torch.ones(1, 20, dtype=torch.long))
+        assert (watching._end() is not None) == is_read
 
 
 def test_tensorboard_gets_every_head(tmp_path):

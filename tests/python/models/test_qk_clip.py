@@ -317,6 +317,9 @@ def test_heads_with_nan_or_infinite_logits_are_left_alone():
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
     model(torch.randn(0, 3, 32)), clip.step()
     assert (clip.largest == -torch.inf).all() and clip.summary()["qk_clip/clipped"] == 0
+    clip.tau, clipped = 41.0, clip.clipped.clone()  # torch divides it by itself to 0.99999994
+    model(0.1 * torch.randn(1, 3, 32)), clip.step()
+    assert torch.equal(clip.clipped, clipped)
 
 
 class Normed(Attention):

@@ -55,9 +55,7 @@ SENTENCE = "In the beginning {} said to {} that number {} was good, and the even
 
 def document(file, seed, sentences):
     words = ["God", "the man", "his wife", "a serpent", "the king", "Noah"]
-    text = [
-        SENTENCE.format(words[(i * seed) % 6], words[(i + seed) % 6], (i * i * seed) % 97, i % 7) for i in range(sentences)
-    ]
+    text = [SENTENCE.format(words[(i * seed) % 6], words[(i + seed) % 6], (i * i * seed) % 97, i % 7) for i in range(sentences)]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(text))
 

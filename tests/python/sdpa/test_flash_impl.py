@@ -144,9 +144,7 @@ def test_packed_documents_have_the_results_and_gradients_of_varlen_attention(rul
     output, lse = varlen_attn(
         q, k, v, *arguments, window_size=window, enable_gqa=True, return_aux=attention.varlen.AuxRequest(lse=True)
     )
-    want, statistics = isentrope.varlen_attention(
-        q, k, v, *arguments, window_size=window, rule=rule, return_stats=["lse"]
-    )
+    want, statistics = isentrope.varlen_attention(q, k, v, *arguments, window_size=window, rule=rule, return_stats=["lse"])
     torch.testing.assert_close((output, lse), (want, statistics.lse))
     upstream = torch.randn(output.shape)
     got = torch.autograd.grad(output, (q, k, v), upstream)

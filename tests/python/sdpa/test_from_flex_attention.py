@@ -70,9 +70,7 @@ def test_score_mods(tensors, row):
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_documents(tensors):
     q, k, v = (x[:1] for x in tensors)
-    block_mask = create_block_mask(
-        lambda b, h, i, j: DOCUMENT[i] == DOCUMENT[j], None, None, ROWS, ROWS, device="cpu"
-    )
+    block_mask = create_block_mask(lambda b, h, i, j: DOCUMENT[i] == DOCUMENT[j], None, None, ROWS, ROWS, device="cpu")
     want = flex_attention(q, k, v, block_mask=block_mask)
     starts = torch.tensor([0, 5, 12])
     got = isentrope.varlen_attention(*(x[0].transpose(0, 1) for x in (q, k, v)), starts, starts)

@@ -193,6 +193,14 @@ def test_dropouts_that_only_torch_takes_stay_torchs():
                 F.scaled_dot_product_attention(q, k, v, dropout_p=refused)
 
 
+def test_a_mask_that_is_broadcast_is_not_saved_as_weights():
+    q, saved = torch.randn(2, 3, 100, 8, requires_grad=True), []
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda x: saved.append(x.untyped_storage().nbytes()) or x, lambda x: x)
+    with isentrope.sdpa.activate(), hooks:
+        F.scaled_dot_product_attention(q, q, q, torch.ones(100, 100, dtype=torch.bool).tril())
+    assert 0 < max(saved) <= 100 * 100 * 4  # bytes of the bias
+
+
 def test_torch_func_differentiates():
     q = torch.randn(3, 4, 5, 8)
     loss = lambda x: F.scaled_dot_product_attention(x, x, x).square().sum()  # noqa: E731
