@@ -81,9 +81,7 @@ def test_masks_biases_and_sinks(dtype, shape):
 def test_lengths_are_those_of_jax():
     q, k, v = qkv(queries=5, keys=9)
     keys, queries = jnp.asarray([9, 4], jnp.int32), jnp.asarray([5, 3], jnp.int32)
-    found, statistics = attention(
-        q, k, v, key_value_seq_lengths=keys, query_seq_lengths=queries, is_causal=True, return_stats=True
-    )
+    found, statistics = attention(q, k, v, key_value_seq_lengths=keys, query_seq_lengths=queries, is_causal=True, return_stats=True)
     theirs = jax.nn.dot_product_attention(q, k, k, key_value_seq_lengths=keys, is_causal=True)
     close(attention(q, k, k, key_value_seq_lengths=keys, is_causal=True), theirs, 1e-6)  # its softmax is float32
     assert (found[1, 3:] == 0).all() and (statistics.support[1, 3:] == 0).all() and (statistics.lse[1, 3:] == -jnp.inf).all()

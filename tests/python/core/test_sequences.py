@@ -195,9 +195,7 @@ def test_decode_reads_caches_in_8_bits(dtype, group):
     got, s = isentrope.decode(
         q, k8, v8, table, lengths, k_scale=k_scale, v_scale=v_scale, rule=RULE, return_stats=True
     )  # fmt: skip
-    want, t = isentrope.decode(
-        q.float(), widened(k8, k_scale), widened(v8, v_scale), table, lengths, rule=RULE, return_stats=True
-    )
+    want, t = isentrope.decode(q.float(), widened(k8, k_scale), widened(v8, v_scale), table, lengths, rule=RULE, return_stats=True)
     assert got.dtype is dtype and torch.equal(got, want.to(dtype))
     assert all(torch.equal(a, b) for a, b in zip(s, t))
 
