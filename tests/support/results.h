@@ -61,7 +61,7 @@ inline nlohmann::json small_evaluation() {
             {{"method", "scaled(1.1)"}, {"distance", {100, 200}}, {"nll", {1.5, 2.625}}}}}};
 }
 
-// Returns an inspection of one layer of two heads, with rows of 2 and of 16 keys.
+// Returns an inspection of one layer of two heads, with rows of 2 and of 16 keys; one has a window.
 inline nlohmann::json small_inspection(const std::string& rule) {
   const nlohmann::json values = {{{0.5, 1.5}, {0.625, nullptr}}};
   return {{"kind", "inspection"},
@@ -71,6 +71,7 @@ inline nlohmann::json small_inspection(const std::string& rule) {
           {"texts", 2},
           {"tokens", 34},
           {"n", {2, 16}},
+          {"n_of_head", {{{2, 16}, {3, nullptr}}}},
           {"mean",
            {{"entropy", values},
             {"effective_keys", values},

@@ -33,6 +33,7 @@ struct Inspection {
   std::string model, rule, suggestion;
   std::int64_t texts, tokens;
   Column n;
+  Layers n_of_head{};                         // mean n by bin
   std::map<std::string_view, Layers> mean{};  // by statistic
   Layers spread{};                            // of entropy
   Places collapsed{}, blurred{};
@@ -71,6 +72,10 @@ Inspection read(const json& result) {
         layers_of(result.at("mean").at(name), std::string("mean.") + name, r.n.size(), entropy);
     entropy = &r.mean.at("entropy");
   }
+  if (result.contains("n_of_head"))
+    r.n_of_head = layers_of(result.at("n_of_head"), "n_of_head", r.n.size(), entropy);
+  else  // an older document
+    for (const Heads& heads : *entropy) r.n_of_head.emplace_back(heads.size(), r.n);
   r.spread = layers_of(result.at("spread").at("entropy"), "spread.entropy", r.n.size(), entropy);
   if (result.contains("sink")) {
     r.sink = numbers_of<HeadValues>(result.at("sink"));
@@ -95,25 +100,33 @@ Column mean_over(const auto& heads, std::size_t bins) {
   return means;
 }
 
-// Returns the number of each head.
-HeadValues each_head(const Layers& layers, const auto& number) {
+// Returns the number of each head, of its entropy and n.
+HeadValues each_head(const Inspection& r, const auto& number) {
   HeadValues values;
-  for (const Heads& heads : layers) {
-    auto& layer = values.emplace_back();
-    for (const Column& head : heads) layer.push_back(number(head));
+  const Layers& entropy = r.mean.at("entropy");
+  for (std::size_t layer = 0; layer < entropy.size(); ++layer) {
+    auto& of_layer = values.emplace_back();
+    for (std::size_t head = 0; head < entropy[layer].size(); ++head)
+      of_layer.push_back(number(entropy[layer][head], r.n_of_head[layer][head]));
   }
   return values;
+}
+
+// Returns the bin of a head's longest rows: with a window not the last one.
+std::size_t longest(const Column& entropy) {
+  std::size_t bin = entropy.size() - 1;
+  while (bin > 0 && std::isnan(entropy[bin])) --bin;
+  return bin;
 }
 
 double share_of_largest(double entropy, double n) { return n > 1 ? entropy / std::log(n) : 0; }
 
 // Map of entropy / ln n, the fraction of its maximum, at the longest rows.
 Plot share_map(const Inspection& r) {
-  const auto share = [&](const Column& entropy) {
-    return share_of_largest(entropy.back(), r.n.back());
+  const auto share = [](const Column& entropy, const Column& n) {
+    return share_of_largest(entropy[longest(entropy)], n[longest(entropy)]);
   };
-  return head_map_plot(map_named("entropy share map", each_head(r.mean.at("entropy"), share),
-                                 {{"n", fmt::format("{:.0f}", r.n.back())}}));
+  return head_map_plot(map_named("entropy share map", each_head(r, share)));
 }
 
 // Returns the slope of entropy in ln n, by least squares over bins of at least 8 keys: 0 for a head
@@ -136,9 +149,7 @@ double slope_of(const Column& entropy, const Column& n) {
 
 // Map of those slopes. `under`: name of the scale, if there are several.
 Plot growth_map(const Inspection& r, const std::string& under = "") {
-  const auto slope = [&](const Column& entropy) { return slope_of(entropy, r.n); };
-  return head_map_plot(
-      map_named("entropy growth map", each_head(r.mean.at("entropy"), slope), {{"under", under}}));
+  return head_map_plot(map_named("entropy growth map", each_head(r, slope_of), {{"under", under}}));
 }
 
 // Map of the share of the first key.
@@ -153,27 +164,28 @@ Plot sink_map(const Inspection& r) {
 }
 
 Table heads_table(const Inspection& r) {
-  const std::size_t last = r.n.size() - 1;
-  Table table{
-      .caption = fmt::format("Every head at n = {:.0f}", r.n[last]),
-      .columns = {"head", "entropy", "of ln n", "effective keys", "max logit", "gradient mass", ""},
-      .groups = {}};
+  Table table{.caption = "Every head at its longest rows",
+              .columns = {"head", "n", "entropy", "of ln n", "effective keys", "max logit",
+                          "gradient mass", ""},
+              .groups = {}};
   const Layers& entropies = r.mean.at("entropy");
   for (std::size_t layer = 0; layer < entropies.size(); ++layer) {
     table.groups.push_back({fmt::format("layer {}", layer), {}});
     for (std::size_t head = 0; head < entropies[layer].size(); ++head) {
+      const std::size_t last = longest(entropies[layer][head]);
       const auto at_last = [&](const char* name) { return r.mean.at(name)[layer][head][last]; };
-      const double entropy = at_last("entropy"), spread = r.spread[layer][head][last];
+      const double entropy = at_last("entropy"), spread = r.spread[layer][head][last],
+                   n = r.n_of_head[layer][head][last];
       Text entropy_text(fmt::format("{:.3f}", entropy));
       if (!std::isnan(spread)) entropy_text.small(fmt::format("± {:.3f}", spread));
       const char* remark = r.collapsed.contains({layer, head}) ? "collapsed"
                            : r.blurred.contains({layer, head}) ? "blurred"
                                                                : "";
-      table.add(std::to_string(head),
-                {entropy_text, fmt::format("{:.2f}", share_of_largest(entropy, r.n[last])),
-                 fmt::format("{:.1f}", at_last("effective_keys")),
-                 fmt::format("{:.2f}", at_last("max_logit")),
-                 fmt::format("{:.4f}", at_last("gradient_mass")), remark});
+      table.add(std::to_string(head), {fmt::format("{:.0f}", n), entropy_text,
+                                       fmt::format("{:.2f}", share_of_largest(entropy, n)),
+                                       fmt::format("{:.1f}", at_last("effective_keys")),
+                                       fmt::format("{:.2f}", at_last("max_logit")),
+                                       fmt::format("{:.4f}", at_last("gradient_mass")), remark});
     }
   }
   return table;

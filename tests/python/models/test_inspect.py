@@ -171,7 +171,7 @@ def test_the_command_writes_table_json_and_report(folder):
     document = json.loads((folder / "out.json").read_text())
     assert document["kind"] == "inspection" and document["tokens"] == 128 and document["model"] == "tiny"
     page = Path(folder / "report.html").read_text()
-    assert "Attention of tiny" in page and "Every head at n = 48" in page
+    assert "Attention of tiny" in page and "Every head at its longest rows" in page
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page), "the page loads nothing"
     assert (folder / "report.json").read_text() == "of somebody else"
 
