@@ -40,9 +40,13 @@ def readings(texts: list[Any], length: int, causal: bool) -> list[Any]:
 
 
 def _table(result: Any) -> str:
+    from isentrope.models.inspect import over_heads
+
     shown = [f"{'n':>8} {'entropy':>8} {'of ln n':>8} {'1/C':>8} {'max z':>8}"]
-    means = {name: x.nanmean((0, 1)).tolist() for name, x in result.mean.items()}
-    for i, n in enumerate(result.n):
+    means = {name: x.tolist() for name, x in over_heads(result.mean | {"n": result.n_of_head}).items()}
+    for i, n in enumerate(means["n"]):
+        if math.isnan(n):  # rows of other heads alone
+            continue
         share = means["entropy"][i] / max(math.log(n), 1e-9)
         row = (n, means["entropy"][i], share, means["effective_keys"][i], means["max_logit"][i])
         shown.append(" ".join(f"{x:8.3f}" if j else f"{x:8.0f}" for j, x in enumerate(row)))

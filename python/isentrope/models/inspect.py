@@ -47,9 +47,11 @@ class Inspection:
     positions: list[float]
     """Mean position of the keys of each bin of `received`, from 1: bin i holds those in 2^(i-1) + 1 ... 2^i."""
     received: Tensor
-    """Weight that a key receives from a whole text, float64 [layers, heads, positions]: its mean over keys and texts."""
+    """Weight that a key receives from a whole text, float64 [layers, heads, positions]: the mean over texts of each text's
+    mean over keys."""
     suggestion: ScaleRule | None
-    """The rule whose entropy would stay where it is at the longest rows; None with fewer than two bins."""
+    """The rule whose entropy would stay where it is at the longest rows; None with fewer than two bins. It is of the heads
+    with rows in the last bin."""
 
     def collapsed(self) -> list[tuple[int, int]]:
         """Returns (layer, head) of heads whose entropy at the longest rows is near 0."""
@@ -71,6 +73,7 @@ class Inspection:
         summary = {name: getattr(self, name) for name in ("model", "texts", "tokens", "edges", "n")}
         return {"kind": "inspection", "version": 2} | summary | {
             "rule": self.rule._asdict() | {"rule": self.rule.rule and self.rule.rule.text},
+            "n_of_head": for_json(self.n_of_head),
             "mean": {name: for_json(x) for name, x in self.mean.items()},
             "spread": {name: for_json(x) for name, x in self.spread.items()},
             "sink": for_json(self.sink),
@@ -214,23 +217,31 @@ def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_tex
         sink=torch.stack([x["sink"] for x in by_text]).nanmean(0),
         positions=[1.0] + [1.5 * (1 << i) + 0.5 for i in range(received.shape[-1] - 1)],
         received=received,
-        suggestion=_suggestion(n, mean),
+        suggestion=_suggestion(over_heads(mean | {"n": n_of_head[..., filled]})),
     )
 
 
-def _suggestion(n: list[float], mean: dict[str, Tensor]) -> ScaleRule | None:
+def over_heads(mean: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns means [bins] over the heads that have rows in the last bin, which excludes those with a window: a mean over
+    other heads in each bin would change with them."""
+    longest = ~mean["entropy"][..., -1].isnan()
+    return {name: x[longest].nanmean(0) for name, x in mean.items()}
+
+
+def _suggestion(means: dict[str, Tensor]) -> ScaleRule | None:
     """Returns the line in ln n that keeps the entropy of the longest rows.
 
     From dH / d ln lambda = -variance, one Newton step in ln lambda takes the entropy H(n) to that of the longest rows.
-    Entropy and variance are averaged over layers and heads first, because a head without variance has no step. The
-    factors, fitted by least squares over the bins of at least 8 keys, give an ssmax rule.
+    Soft-cap and bias, with which that derivative is another, are not taken into account. Entropy and variance are averaged
+    over heads first, because a head without variance has no step. The factors, fitted by least squares over the bins of
+    at least 8 keys, give an ssmax rule.
     """
-    entropy, variance = (mean[name].nanmean((0, 1)) for name in ("entropy", "variance"))
+    n, entropy, variance = means["n"], means["entropy"], means["variance"]
     factor = ((entropy - entropy[-1]) / variance.clamp(min=1e-6)).clamp(-1, 1).exp()
-    long_enough = torch.tensor([value >= 8 for value in n])
+    long_enough = n >= 8
     if long_enough.sum() < 2:
         return None
-    x = torch.tensor(n, dtype=torch.float64).log()[long_enough]
+    x = n.log()[long_enough]
     lines = torch.stack([x, torch.ones_like(x)], 1)
     slope, offset = torch.linalg.lstsq(lines, factor[long_enough, None]).solution[:, 0].tolist()
     return ScaleRule.ssmax(s=round(slope, 4), b=round(offset, 4))

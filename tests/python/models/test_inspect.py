@@ -15,9 +15,9 @@ from families import model_of
 from refusals import assert_refused
 
 import isentrope
-from isentrope.commands.inspect import readings
+from isentrope.commands.inspect import _table, readings
 from isentrope.commands.reading import stretches, tokenised
-from isentrope.models.inspect import _suggestion
+from isentrope.models.inspect import _suggestion, over_heads
 
 def model(silent_layer=None):
     llama = tiny_model.model(sharper=1, max_position_embeddings=64).train()
@@ -38,11 +38,9 @@ def test_a_head_without_scores_blurs_and_its_numbers_are_known():
     assert result.blurred() == [(1, head) for head in range(4)] and result.collapsed() == []
     assert result.edges == [1, 2, 3, 5, 9, 17, 33, 65] and result.n[-2:] == [24.5, 33]
     bins = [(1, 2), (2, 3), (3, 5), (5, 9), (9, 17), (17, 33), (33, 34)]
-    exact = [sum(math.log(n) for n in range(a, b)) / (b - a) for a, b in bins]
-    want = torch.tensor([exact] * 4, dtype=torch.float64)
+    want = torch.tensor([[sum(math.log(n) for n in range(a, b)) / (b - a) for a, b in bins]] * 4, dtype=torch.float64)
     torch.testing.assert_close(result.mean["entropy"][1], want, rtol=1e-5, atol=1e-6)
-    keys = [sum(range(a, b)) / (b - a) for a, b in bins[:3]]
-    torch.testing.assert_close(result.mean["effective_keys"][1, 0, :3], torch.tensor(keys, dtype=torch.float64))
+    torch.testing.assert_close(result.mean["effective_keys"][1, 0, :3], torch.tensor([1, 2, 3.5], dtype=torch.float64))
     assert (result.spread["entropy"][1] < 1e-6).all() and (result.spread["entropy"][0, :, 2:] > 0).all()
     assert result.texts == 3 and result.tokens == 99
     assert llama.config._attn_implementation == "sdpa" and llama.training, "the model is left as it was"
@@ -79,11 +77,12 @@ def test_inspecting_a_text_is_one_forward_pass():
 
 def test_the_suggested_rule_is_the_one_that_was_left_out():
     """A model without a rule, whose scores need ln n for constant entropy: that rule is suggested."""
-    n = [8.0, 16.0, 32.0, 64.0, 128.0]
-    factor = torch.tensor(n, dtype=torch.float64).log() / math.log(128)
-    variance = torch.full((1, 1, 5), 0.7, dtype=torch.float64)
+    n = torch.tensor([8, 16, 32, 64, 128], dtype=torch.float64)
+    factor = n.log() / math.log(128)
+    variance = torch.full((2, 1, 5), 0.7, dtype=torch.float64)
     entropy = 2 + (variance * factor.log())  # by the law dH / d ln lambda = -variance, integrated
-    rule = _suggestion(n, {"entropy": entropy, "variance": variance})
+    entropy[1] = torch.tensor([3.0, 3, 3, torch.nan, torch.nan])  # a layer with a window has no part in it
+    rule = _suggestion(over_heads({"n": n.expand(2, 1, 5), "entropy": entropy, "variance": variance}))
     for length in n:
         assert rule.lambda_(int(length), 64) == pytest.approx(math.log(length) / math.log(128) / 8, rel=2e-3)
 
@@ -99,6 +98,7 @@ def test_the_longest_rows_of_a_head_are_those_its_window_leaves():
     llama.model.layers[0].self_attn.q_proj.weight.data.normal_().mul_(1000)
     llama.model.layers[0].self_attn.k_proj.weight.data.mul_(1000)
     result = isentrope.inspect(llama, texts())
+    assert all(0.9 < float(row.split()[2]) <= 1 for row in _table(result).splitlines()[2:]), "full heads"
     assert {layer for layer, _ in result.blurred()} == {1} and {layer for layer, _ in result.collapsed()} <= {0}
 
 
@@ -123,11 +123,9 @@ def test_a_model_that_cannot_be_inspected_is_left_as_it_was():
 def test_stretches_are_evenly_spread_and_an_encoder_reads_them_at_several_lengths():
     assert [x.tolist() for x in stretches(torch.arange(10), 3, 4)] == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
     assert [x.tolist() for x in stretches(torch.arange(3), 3, 4)] == [[0, 1, 2]]
-    result = isentrope.inspect(model_of("bert", "sdpa"), [torch.arange(9), torch.arange(20)])
-    assert result.n == [9.0, 20.0], "every row of a text sees all of it"
+    assert isentrope.inspect(model_of("bert", "sdpa"), [torch.arange(9), torch.arange(20)]).n == [9, 20]
     texts = stretches(torch.arange(100), 2, 64)
-    assert [len(x) for x in readings(texts, 64, causal=False)] == [64, 64, 32, 32, 16, 16]
-    assert [len(x) for x in readings(texts, 64, causal=True)] == [64, 64]
+    assert [[len(x) for x in readings(texts, 64, causal)] for causal in (0, 1)] == [[64, 64, 32, 32, 16, 16], [64, 64]]
 
 
 class Characters:
