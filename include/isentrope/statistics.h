@@ -154,7 +154,8 @@ constexpr void for_each_statistic(const Visit& visit, Fields&... fields) {
         fields.collision...);
   visit(Statistic{.name = "variance",
                   .unit = "nats^2",
-                  .means = "Variance of z under p (the varentropy): -d entropy / d ln lambda.",
+                  .means = "Variance of z under p (the varentropy). "
+                           "Without soft-cap and bias it is -d entropy / d ln lambda.",
                   .merge = Merge::mean,
                   .of_row = &RowStats::variance,
                   .sums = kS1 | kS1Prime,

@@ -32,7 +32,7 @@ class Statistics(NamedTuple):
     collision: Tensor = _NOT_REQUESTED
     """sum p^2, the collision probability, in [1 / support, 1]."""
     variance: Tensor = _NOT_REQUESTED
-    """Variance of z under p (the varentropy): -d entropy / d ln lambda."""
+    """Variance of z under p (the varentropy). Without soft-cap and bias it is -d entropy / d ln lambda."""
     distance: Tensor = _NOT_REQUESTED
     """sum p_j |i - j|, the mean distance in keys from the row's position to those of its keys: small in local heads,
     large in global ones."""

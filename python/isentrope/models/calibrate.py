@@ -1,7 +1,7 @@
 """Measures the gain that restores the entropy of a model with stretched RoPE.
 
 Stretching RoPE blurs the heads, and a constant gain sharpens them. Its size follows from the model itself: the derivative
-of a row's entropy with respect to the logarithm of its scale is minus the variance of its logits.
+of a row's entropy with respect to the logarithm of its scale is minus the variance of its logits, without soft-cap and bias.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def pooled(values: Tensor, per: str) -> Tensor:
 
 
 def newton_step(wanted: Tensor, now: Entropies, per: str) -> Tensor:
-    """Returns the necessary increase of ln lambda, float64 [layers, heads]: dH / d ln lambda = -Var."""
+    """Returns the necessary increase of ln lambda, float64 [layers, heads]: dH / d ln lambda = -Var, without soft-cap and bias."""
     gap = pooled(now.entropy - wanted, per).mean(0)
     variance = pooled(now.variance, per).mean(0)
     step = torch.where(variance > LEAST_VARIANCE, gap / variance.clamp(min=LEAST_VARIANCE), 0)
