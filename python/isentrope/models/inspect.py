@@ -117,10 +117,9 @@ def inspect(
     edges = [1] + [(1 << i) + 1 for i in range((top - 1).bit_length() + 1)]
     by_text = []
     with hf.reading(model):
-        layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
         for done, tokens in enumerate(sequences):
-            # A module that serves as several layers has a row for each of its calls.
-            records = sorted(recorded("inspect", model, tokens, _WANTED), key=lambda record: layers[id(record.module)])
+            # Layers are the calls in their order, because a module may serve as several layers.
+            records = recorded("inspect", model, tokens, _WANTED)
             by_text.append(_binned(records, edges) | _received(records))
             if progress is not None:
                 progress(done + 1, len(sequences))
