@@ -27,6 +27,9 @@ CONTEXT_PARALLEL = "isentrope_context_parallel"
 # Attributes of modules set by set_rule(): the rule, also a key of the configuration, and whether it needs positions.
 RULE, READS_POSITION = "isentrope_rule", "isentrope_rule_reads_position"
 
+# Names of cross-attention in models of transformers; T5Gemma 2's merged one reads keys of both sequences.
+_CROSS = re.compile("cross_?att|encoder_attn|encdec|encoder_decoder_att|mergedatt", re.IGNORECASE)
+
 
 def config_of(model: nn.Module) -> Any:
     """Returns the configuration. Raises TypeError unless the model is one of transformers."""
@@ -133,7 +136,8 @@ def set_rule(
 
     Raises ValueError if the model does not use isentrope or has no such layer. Raises it if the rule is invalid or has
     numbers for a different number of heads. Raises it too if the model already scales by length (Llama 4, Ministral 3,
-    YaRN, ...) and `force` is not set. Raises TypeError if `layers` are not indices, or `force` is no bool.
+    YaRN, ...) and `force` is not set. Raises it if a layer of cross-attention gets a rule that reads the position.
+    Raises TypeError if `layers` are not indices, or `force` is no bool.
     """
     if rule is not None:
         rule = rule if isinstance(rule, ScaleRule) else ScaleRule(rule)
@@ -146,7 +150,7 @@ def set_rule(
             f"{rule.text} multiplies the scale in the model's code. Pass force=True if that scale does not depend on the length",
             stacklevel=2,
         )
-    if rule is not None and _counts_total(rule) and any(getattr(layer, "is_causal", True) for layer in chosen):
+    if rule is not None and _counts(rule, "total") and any(getattr(layer, "is_causal", True) for layer in chosen):
         warnings.warn(
             f"[set_rule] {rule.text} counts all keys of a call (length=total): in a decoder, tokens that are appended "
             "change the scale of those before them, and a cached generation differs from a whole pass; "
@@ -155,9 +159,23 @@ def set_rule(
         )
 
 
-def _counts_total(rule: ScaleRule) -> bool:
+def _counts(rule: ScaleRule, length: str) -> bool:
     parsed = json.loads(rule.to_json())
-    return any(term.get("length") == "total" for term in parsed.get("product", [parsed]))
+    return any(term.get("length") == length for term in parsed.get("product", [parsed]))
+
+
+def _refuse_cross_attention(rule: ScaleRule, model: nn.Module, layers: list[nn.Module]) -> None:
+    """Raises ValueError if a layer reads keys of another sequence, in which its queries have no position.
+
+    Its place in the model tells: the class is often that of self-attention, and a call shows keys alone.
+    """
+    names = {module: ".".join(name.split(".")[-2:]) for name, module in model.named_modules()}
+    for layer in layers:
+        if _CROSS.search(f"{names[layer]} {type(layer).__name__}") or getattr(layer, "is_cross_attention", False):
+            raise ValueError(
+                f"[set_rule] layers must be of self-attention under a rule that reads the position; got {names[layer]} under "
+                f"{rule.text}: pass layers= without cross-attention, or a rule with length=visible"
+            )
 
 
 def assign_rule(model: nn.Module, rule: ScaleRule | None, layers: Iterable[int] | None, force: bool) -> list[nn.Module]:
@@ -177,6 +195,8 @@ def assign_rule(model: nn.Module, rule: ScaleRule | None, layers: Iterable[int] 
                 f"{', '.join(own_rule.keys)} (force=True applies both)"
             )
         _check_heads(rule, [modules[index] for index in chosen])
+        if _counts(rule, "position"):
+            _refuse_cross_attention(rule, model, [modules[index] for index in chosen])
     for index in chosen:
         setattr(modules[index], RULE, rule or "standard")
         setattr(modules[index], READS_POSITION, rule is not None and CHECKED.rule_reads_position(rule.text))

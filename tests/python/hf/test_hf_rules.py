@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 import transformers as hf
-from families import logits, padding, tokens, twins
+from families import ENCODERS, logits, padding, tokens, twins
 from refusals import assert_refused
 from transformers import StaticCache
 
@@ -67,9 +67,8 @@ def test_rules_of_position_and_total_see_no_padding_and_what_a_window_has_droppe
 
 @pytest.mark.parametrize("rule", POSITION_RULES)
 def test_rules_of_position_and_total_begin_anew_with_every_document(rule):
-    _, ours = twins("llama")
+    ours, lengths, ids = twins("llama")[1], (5, 1, 6), tokens(1)
     isentrope.hf.set_rule(ours, rule)
-    lengths, ids = (5, 1, 6), tokens(1)
     positions = torch.cat([torch.arange(n) for n in lengths])[None]
     with isentrope.hf.record("lambda_", "received") as records, isentrope.hf.record("support", "received") as others:
         got = logits(ours, input_ids=ids, position_ids=positions, use_cache=False)
@@ -95,9 +94,8 @@ def test_rules_of_position_in_compiled_models():
     got = [logits(compiled, input_ids=ids[:, start : start + 1], past_key_values=cache) for start in (8, 9)]
     torch.testing.assert_close(got[1], logits(ours, input_ids=ids[:, :10])[:, -1:], rtol=0, atol=1e-5)
     packed = {"input_ids": ids, "position_ids": torch.arange(12)[None] % 6, "use_cache": False}
-    apart = torch.block_diag(*[torch.ones(6, 6).tril()] * 2).bool()[None, None]
-    message = "packed documents need a model that is not compiled"
-    assert_refused(message, logits, compiled, attention_mask=apart, **packed, error=RuntimeError)
+    packed["attention_mask"] = torch.block_diag(*[torch.ones(6, 6).tril()] * 2).bool()[None, None]
+    assert_refused("packed documents need a model that is not compiled", logits, compiled, **packed, error=RuntimeError)
 
 
 def test_a_window_without_positions_is_refused():
@@ -141,28 +139,30 @@ def test_an_encoder_may_count_the_whole_call():
 @pytest.mark.parametrize("name", ["llama", "gpt2", "gpt_neox", "bert", "modernbert", "t5"])
 def test_numbers_of_other_heads_are_refused_when_they_are_set(name):
     _, ours = twins(name)
-    message = "rule must have a number for each of the 4 heads, or one for all; got 3"
-    assert_refused(message, isentrope.hf.set_rule, ours, "ssmax(s=[1, 2, 3])")
+    assert_refused("rule must have a number for each of the 4 heads, or one for all; got 3", isentrope.hf.set_rule, ours, "ssmax(s=[1, 2, 3])")
     isentrope.hf.set_rule(ours, "ssmax(s=[1, 2, 3, 4])")
 
 
 def test_a_rule_is_taken_away_again():
     (theirs, ours), ids = twins("llama"), tokens()
     isentrope.hf.set_rule(ours, "entropy_invariant(base=4)")
-    assert (logits(ours, input_ids=ids) - logits(theirs, input_ids=ids)).abs().max() > 1e-4
+    assert (logits(ours, input_ids=ids) - (want := logits(theirs, input_ids=ids))).abs().max() > 1e-4
     isentrope.hf.set_rule(ours, None)
-    torch.testing.assert_close(logits(ours, input_ids=ids), logits(theirs, input_ids=ids), rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits(ours, input_ids=ids), want, rtol=0, atol=1e-5)
 
 
 def test_rules_that_cannot_be_are_named():
     _, ours = twins("llama")
     for index in (2, -1):
-        message = f"layers must be at least 0 and below 2; got {index}"
-        assert_refused(message, isentrope.hf.set_rule, ours, "logn(8)", layers=[0, index])
+        assert_refused(f"layers must be at least 0 and below 2; got {index}", isentrope.hf.set_rule, ours, "logn(8)", layers=[0, index])
     for layers in (1, "1", [0.0]):
         assert_refused("layers must be indices", isentrope.hf.set_rule, ours, "logn(8)", layers=layers, error=TypeError)
     assert_refused("did you mean logn", isentrope.hf.set_rule, ours, "lognn(8)")
     assert_refused("base", isentrope.hf.set_rule, ours, "constant(0.5)")
+    t5 = hf.T5Model._from_config(ENCODERS["t5"]()[0], attn_implementation="isentrope")
+    assert_refused("layers must be of self-attention .* got 1.EncDecAttention", isentrope.hf.set_rule, t5, POSITION_RULES[0])
+    isentrope.hf.set_rule(t5, POSITION_RULES[0], layers=[0, 1, 2, 4])
+    isentrope.hf.set_rule(t5, POSITION_RULES[1])  # of the total
 
 
 def test_attention_over_layers_has_no_rule():
