@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from isentrope._core.checks import kind
 from isentrope._core.values import shown
-from isentrope.hf.rules import config_of
+from isentrope.hf.rules import RULE, config_of
 
 
 def checked_list(function: str, name: str, values: Any, of: str) -> Sequence[Any]:
@@ -41,6 +41,14 @@ def check_words(function: str, name: str, texts: Iterable[Tensor], model: nn.Mod
         if least < 0 or most >= words:
             got = f"{least} to {most}"
             raise ValueError(f"[{function}] {name} must be tokens of the model's vocabulary, 0 to {words - 1}; got {got}")
+
+
+def check_no_rule(function: str, model: nn.Module) -> None:
+    """Raises ValueError if a rule was set or saved, whose effect would be taken for that of the model."""
+    if rule := getattr(config_of(model), RULE, None):
+        raise ValueError(
+            f"[{function}] model must have no rule that was set; got {rule}: take it off by isentrope.hf.set_rule(model, None)"
+        )
 
 
 def check_progress(function: str, progress: Any) -> None:

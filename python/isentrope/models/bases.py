@@ -14,7 +14,7 @@ from isentrope import hf
 from isentrope.functions import attention
 from isentrope.hf.recording import observing
 from isentrope.hf.register import layer_type
-from isentrope.models.arguments import check_progress, check_texts, check_words
+from isentrope.models.arguments import check_no_rule, check_progress, check_texts, check_words
 from isentrope.models.heads import for_json, slopes
 from isentrope.rules import ScaleRule
 
@@ -83,8 +83,8 @@ def bases(
     model: a causal transformers model; not changed.
     texts: at least two, int64 [tokens], of at least 128 tokens.
 
-    Raises ValueError if texts are too few or too short, or if no layer has rows that see all earlier keys; TypeError if
-    they are not a list of such tensors.
+    Raises ValueError if texts are too few or too short, or if no layer has rows that see all earlier keys. Raises it for a
+    model with a rule that was set, and TypeError if texts are not a list of such tensors.
     """
     check_progress("bases", progress)
     check_texts("bases", "texts", texts)
@@ -92,6 +92,7 @@ def bases(
     if len(texts) < 2 or shortest < 2 * SHORTEST:
         raise ValueError(f"[bases] texts must be at least 2, of {2 * SHORTEST} tokens each; got {len(texts)}, of {shortest}")
     check_words("bases", "texts", texts, model)
+    check_no_rule("bases", model)
     lengths = [SHORTEST << i for i in range((shortest // SHORTEST).bit_length())]
     rows = [_rows_of(model, text, lengths) for text in texts]
     layers = sorted(rows[0])

@@ -19,7 +19,7 @@ from isentrope._core.values import check_choice, check_count, shown
 from isentrope.hf.calibrated import LayerRules, set_rules
 from isentrope.hf.calibrated import apply as apply
 from isentrope.hf.rope import Stretch, parse, stretched, trained_length, yarn_attention_factor
-from isentrope.models.arguments import check_progress, check_texts, check_words, checked_list
+from isentrope.models.arguments import check_no_rule, check_progress, check_texts, check_words, checked_list
 from isentrope.models.evaluate import (
     BLOCK, Difference, Method, Results, beats, check_passages, compare, evaluate,
 )  # fmt: skip
@@ -186,8 +186,8 @@ def calibrate(
     passages, lengths: as for `isentrope.models.evaluate.evaluate`, from held-out text; the part beyond the trained
         length decides. Without passages there is no test, and the measured gain is kept.
 
-    Raises ValueError if an argument is invalid, or if the model already stretches RoPE or cannot use isentrope's
-    attention; TypeError for arguments of the wrong type.
+    Raises ValueError if an argument is invalid, or if the model already stretches RoPE, has a rule that was set, or cannot
+    use isentrope's attention; TypeError for arguments of the wrong type.
     """
     check_count("calibrate", "most_steps", most_steps, 0)
     check_results("calibrate", results)
@@ -232,6 +232,7 @@ def _check(model: nn.Module, texts: Sequence[Tensor], stretch: Stretch, per: str
     if longest < BLOCK:
         raise ValueError(f"[calibrate] texts must contain one of at least {BLOCK} tokens; got {longest}")
     check_words("calibrate", "texts", texts, model)
+    check_no_rule("calibrate", model)
     if longest > trained_length(model):
         raise ValueError(
             f"[calibrate] texts must be no longer than the {trained_length(model)} tokens the model was trained on; "

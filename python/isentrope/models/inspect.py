@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from isentrope import hf
 from isentrope._core.values import check_count, shown
+from isentrope.hf.rules import RULE
 from isentrope.models.arguments import check_progress, check_tokens, check_words, checked_list
 from isentrope.models.heads import for_json, padded, where
 from isentrope.rules import ScaleRule
@@ -33,6 +34,7 @@ class Inspection:
 
     model: str
     rule: hf.ModelRule
+    """The model's own, times the rule that is set; without a rule where layers have different ones."""
     texts: int
     tokens: int
     edges: list[int]
@@ -117,13 +119,14 @@ def inspect(
     edges = [1] + [(1 << i) + 1 for i in range((top - 1).bit_length() + 1)]
     by_text = []
     with hf.reading(model):
+        rule = _rule_in_use(model)
         for done, tokens in enumerate(sequences):
             # Layers are the calls in their order, because a module may serve as several layers.
             records = recorded("inspect", model, tokens, _WANTED)
             by_text.append(_binned(records, edges) | _received(records))
             if progress is not None:
                 progress(done + 1, len(sequences))
-    return _summary(model, sequences, edges, by_text)
+    return _summary(model, rule, sequences, edges, by_text)
 
 
 def _tokens(text: str | Tensor, tokenizer: Any) -> Tensor:
@@ -190,7 +193,18 @@ def _received(records: Iterable[hf.Record]) -> dict[str, Tensor]:
     return {"sink": torch.stack(sinks), "received": padded(by_position)}
 
 
-def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_text: list[dict]) -> Inspection:
+def _rule_in_use(model: nn.Module) -> hf.ModelRule:
+    """Returns the model's own rule, times the one that is set; None as the rule if layers have different ones."""
+    own = hf.model_rule(model)
+    first, *others = {str(getattr(module, RULE, "standard")) for module in hf.attentions(model)}
+    if own.rule is None or (first == "standard" and not others):
+        return own
+    return own._replace(rule=None if others else ScaleRule(f"{own.rule} * {first}"))
+
+
+def _summary(
+    model: nn.Module, rule: hf.ModelRule, sequences: list[Tensor], edges: list[int], by_text: list[dict]
+) -> Inspection:
     n_of_head = torch.stack([x["n"] for x in by_text]).nanmean(0)
     n = n_of_head.nanmean((0, 1)).tolist()
     filled = [i for i, value in enumerate(n) if not math.isnan(value)]
@@ -205,7 +219,7 @@ def _summary(model: nn.Module, sequences: list[Tensor], edges: list[int], by_tex
     received = padded([x["received"] for x in by_text]).nanmean(0)
     return Inspection(
         model=getattr(model.config, "_name_or_path", "") or type(model).__name__,
-        rule=hf.model_rule(model),
+        rule=rule,
         texts=len(sequences),
         tokens=sum(x.numel() for x in sequences),
         edges=[edges[i] for i in filled] + [edges[filled[-1] + 1]],

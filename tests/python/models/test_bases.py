@@ -43,9 +43,8 @@ def test_a_head_without_scores_has_neither_and_others_are_kept_by_theirs():
     fits = bases(llama, tokens(4, 512))
     assert fits.lengths == [64, 128, 256, 512] and fits.layers == [0, 1] and fits.texts == 2
     assert fits.base[1, 0].isnan() and fits.line[1, 0].isnan()
-    torch.testing.assert_close(fits.entropy["standard"][:, 1, 0], torch.tensor(  # the mean of ln n over its rows
-        [sum(math.log(n) for n in range(end - 31, end + 1)) / 32 for end in fits.lengths], dtype=torch.float64,
-    ), rtol=1e-5, atol=1e-5)  # fmt: skip
+    mean_log_n = [sum(math.log(n) for n in range(end - 31, end + 1)) / 32 for end in fits.lengths]
+    assert fits.entropy["standard"][:, 1, 0].tolist() == pytest.approx(mean_log_n, rel=1e-5, abs=1e-5)
 
     def change(rule, heads):
         return (fits.entropy[rule][-1] - fits.entropy[rule][0])[heads].abs().mean()
@@ -55,6 +54,8 @@ def test_a_head_without_scores_has_neither_and_others_are_kept_by_theirs():
         assert known.sum() >= 5 and fits.entropy[rule][:, ~known].isnan().all()
         assert change(rule, known) < 0.5 * change("standard", known), "on texts that fitted nothing"
     assert llama.config._attn_implementation == "sdpa", "the model is left as it was"
+    with pytest.raises(ValueError, match="model must have no rule that was set; got ssmax: "):
+        bases(model(isentrope_rule="ssmax"), tokens(2, 128))
 
 
 def test_a_line_leaves_the_middle_length_as_it_is():

@@ -127,6 +127,7 @@ def test_applied_a_calibration_acts_beyond_the_trained_length_alone():
     with torch.no_grad():
         short, long = llama(text[None, :500]).logits, llama(text[None]).logits
         isentrope.hf.apply(llama, result)
+        assert_refused("must have no rule that was set; got .*table", isentrope.calibrate, llama, tokens(2, 512), rope="yarn:4")
         torch.testing.assert_close(llama(text[None, :500]).logits, short, rtol=0, atol=0)
         changed = llama(text[None]).logits
         fresh = model("isentrope")
@@ -227,8 +228,7 @@ def saved(tmp_path_factory):
 
 
 def test_the_command_writes_a_rule_that_apply_takes(saved, tmp_path):
-    folder, text = saved
-    rule, page = tmp_path / "rule.json", tmp_path / "report.html"
+    (folder, text), rule, page = saved, tmp_path / "rule.json", tmp_path / "report.html"
     process = command(
         "calibrate", folder, "--text", text, "--rope", "yarn:4", "--length", 512, "--passages", 2, "--lengths", 0, 512, 1024,
         "--output", rule, "--json", "-", "--report", page, "--resume", tmp_path / "run.jsonl",
@@ -260,12 +260,10 @@ def test_losses_of_another_model_or_text_are_not_taken_up(name, tmp_path):
 
 @pytest.mark.parametrize("files, units, over", [(3, 3, "over 3 documents"), (2, 2, "undecided"), (1, 3, "over 3 passages of one document, which")])
 def test_several_files_are_documents_and_give_a_passage_each(saved, tmp_path, files, units, over):
-    folder, text = saved
-    paths = [tmp_path / f"{i}.txt" for i in range(files)]
+    (folder, text), paths = saved, [tmp_path / f"{i}.txt" for i in range(files)]
     for i, path in enumerate(paths):
         path.write_text(text.read_text()[i * 7 :])
-    arguments = ["calibrate", folder, "--text", *paths, "--rope", "yarn:4", "--length", 256, "--passages", 3,
-                 "--lengths", 512, 1024]  # fmt: skip
+    arguments = ["calibrate", folder, "--text", *paths, "--rope", "yarn:4", "--length", 256, "--passages", 3, "--lengths", 512, 1024]
     printed, document = command(*arguments), command(*arguments, "--json")
     assert printed.returncode == 0 and over in printed.stdout, printed.stderr
     document = json.loads(document.stdout)
@@ -276,9 +274,8 @@ def test_several_files_are_documents_and_give_a_passage_each(saved, tmp_path, fi
 
 @pytest.mark.long
 def test_evaluate_as_a_command(saved, tmp_path):
-    folder, text = saved
     process = command_of_its_own(
-        "evaluate", folder, "--text", text, "--rope", "linear:2", "--rules", "standard", "scaled(1.1)",
+        "evaluate", saved[0], "--text", saved[1], "--rope", "linear:2", "--rules", "standard", "scaled(1.1)",
         "--lengths", 0, 512, 1024, "--passages", 2, "--retrieval", "--json", "-",
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
@@ -295,5 +292,4 @@ def test_evaluate_as_a_command(saved, tmp_path):
      (["--rope", '{"rope_type": "llama3", "factor": 2}', "--lengths", 512, 1024], "transformers must take the parameters")],
 )  # fmt: skip
 def test_the_command_ends_in_one_line(saved, arguments, message):
-    folder, text = saved
-    refused("calibrate", command("calibrate", folder, "--text", text, *arguments), message)
+    refused("calibrate", command("calibrate", saved[0], "--text", saved[1], *arguments), message)

@@ -85,6 +85,10 @@ def test_the_suggested_rule_is_the_one_that_was_left_out():
     rule = _suggestion(over_heads({"n": n.expand(2, 1, 5), "entropy": entropy, "variance": variance}))
     for length in n:
         assert rule.lambda_(int(length), 64) == pytest.approx(math.log(length) / math.log(128) / 8, rel=2e-3)
+    ruled = tiny_model.model("isentrope")
+    for layers, current in (([0], "None"), (None, "standard * logn(train_len=8)")):  # it multiplies the rule that is set
+        isentrope.hf.set_rule(ruled, "logn(8)", layers)
+        assert str(isentrope.inspect(ruled, texts()).rule.rule) == current
 
 
 def test_the_longest_rows_of_a_head_are_those_its_window_leaves():
@@ -109,8 +113,7 @@ def test_errors_name_the_argument():
     for text in ("words", torch.arange(9)):
         assert_refused("texts must be a list of texts", inspect, llama, text, error=TypeError)
     for token in (-1, 61, 1 << 62):
-        message = f"texts must be tokens of the model's vocabulary, 0 to 60; got .*{token}"
-        assert_refused(message, inspect, llama, [torch.tensor([3, token])])
+        assert_refused(f"tokens of the model's vocabulary, 0 to 60; got .*{token}", inspect, llama, [torch.tensor([3, token])])
 
 
 def test_a_model_that_cannot_be_inspected_is_left_as_it_was():
@@ -140,8 +143,7 @@ class Characters:
 
 
 def test_long_texts_are_tokenised_where_they_are_read():
-    text = "".join(chr(0x100 + i // 1000) for i in range(50_000))
-    tokenizer = Characters()
+    text, tokenizer = "".join(chr(0x100 + i // 1000) for i in range(50_000)), Characters()
     stretches = tokenised(tokenizer, text, 3, 10)
     assert [x[0].item() - 0x100 for x in stretches] == [0, 24, 49] and {len(x) for x in stretches} == {10}
     assert tokenizer.asked == 480
