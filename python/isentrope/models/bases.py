@@ -37,7 +37,7 @@ class _Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Bases:
-    """Result of `bases`. `layers` has the indices of the layers included, which are those without a window."""
+    """Result of `bases`. `layers` has the indices of the layers included, which are those whose rows see all earlier keys."""
 
     layers: list[int]
     lengths: list[int]
@@ -138,12 +138,14 @@ def _rows_of(model: nn.Module, text: Tensor, lengths: list[int]) -> dict[int, _R
 
     def keep(record: hf.Record, query: Tensor, key: Tensor, options: dict[str, Any]) -> None:
         module = record.module
-        if layer_type(module) in (None, "full_attention") and getattr(module, "is_causal", True):
+        seen = record.statistics.support[0]
+        whole = torch.equal(seen, torch.arange(1, lengths[-1] + 1, device=seen.device).expand_as(seen))
+        if whole and layer_type(module) in (None, "full_attention"):
             queries = {n: query[:, :, n - ROWS : n].clone() for n in lengths}
             scaling = {name: options[name] for name in ("scale", "soft_cap", "sinks")}
             rows_by_layer[layers[id(module)]] = _Rows(queries, key[:, :, : lengths[-1]], scaling)
 
-    with hf.reading(model), observing(keep):
+    with hf.reading(model), observing(keep, "support"):
         layers = {id(module): index for index, module in enumerate(hf.attentions(model))}
         model.base_model(input_ids=text[None, : lengths[-1]].to(model.device), use_cache=False)
     if not rows_by_layer:

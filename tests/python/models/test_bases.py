@@ -4,6 +4,8 @@ import math
 
 import pytest
 import torch
+from families import model_of
+from refusals import assert_refused
 from tiny_model import command, model, refused, save, tokens
 
 from isentrope.models import bases as fitted
@@ -54,8 +56,8 @@ def test_a_head_without_scores_has_neither_and_others_are_kept_by_theirs():
         assert known.sum() >= 5 and fits.entropy[rule][:, ~known].isnan().all()
         assert change(rule, known) < 0.5 * change("standard", known), "on texts that fitted nothing"
     assert llama.config._attn_implementation == "sdpa", "the model is left as it was"
-    with pytest.raises(ValueError, match="model must have no rule that was set; got ssmax: "):
-        bases(model(isentrope_rule="ssmax"), tokens(2, 128))
+    assert_refused("must have no rule that was set; got ssmax: ", bases, model(isentrope_rule="ssmax"), tokens(2, 128))
+    assert_refused("must have causal layers without a window", bases, model_of("mistral", "sdpa"), tokens(2, 128))
 
 
 def test_a_line_leaves_the_middle_length_as_it_is():
