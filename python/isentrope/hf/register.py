@@ -158,12 +158,19 @@ PreTrainedModel.from_pretrained = classmethod(_load_and_restore)  # type: ignore
 
 @contextmanager
 def reading(model: nn.Module) -> Iterator[None]:
-    """Gives the model isentrope's attention and evaluation mode inside the block, and restores both."""
-    attention, training = config_of(model)._attn_implementation, model.training
+    """Gives the model isentrope's attention and evaluation mode inside the block, and restores both of every part."""
+    main = config_of(model)
+    training = {module: module.training for module in model.modules()}
+    parts = [module.config for module in training if isinstance(module, PreTrainedModel)]
+    parts += [getattr(main, name) for name in main.sub_configs]  # of parts that are no models of their own
+    attentions = [(part, part._attn_implementation) for part in (main, *parts) if part is not None]
     try:
         model.set_attn_implementation(NAME)
         model.eval()
         yield
     finally:
-        model.set_attn_implementation(attention)
-        model.train(training)
+        for part, attention in attentions:
+            part._attn_implementation_internal = attention  # transformers' setter also sets the parts of a part
+            vars(part).pop("_attn_was_changed", None)  # transformers leaves it on parts of parts, and then skips them
+        for module, mode in training.items():
+            module.training = mode
