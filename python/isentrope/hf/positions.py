@@ -39,7 +39,7 @@ def attend(
         if mask is None:
             mask, options["causal"] = q.new_ones((1, 1, queries, keys), dtype=torch.bool), False
         shown = mask.flatten(1, 2).any(1)
-        _refuse_holes(shown)
+        _refuse_padding(shown, positions)
         options |= _end_of_sequence(positions.expand(q.shape[0], -1), shown)
     elif mask is not None:
         mask = mask.expand(q.shape[0], -1, queries, keys)
@@ -61,18 +61,29 @@ def _without_padding(mask: Tensor, queries: int) -> dict[str, Any]:
     return {"key_begin": begin, "key_end": end, "query_offset": offset, "sequence_keys": mask.shape[-1]}
 
 
-def _refuse_holes(shown: Tensor) -> None:
-    """Raises ValueError, or RuntimeError in a compiled model, for padding between keys, [batch, keys]: position_ids do not
-    count it, so they do not tell the place of a cache's keys."""
+def _refuse_padding(shown: Tensor, positions: Tensor) -> None:
+    """Refuses padding between keys, [batch, keys], which position_ids do not count, so they do not tell the place of a
+    cache's keys. Refuses padding of different lengths if all sequences share one row of position_ids."""
     begin, end = ends_of(shown)
-    holes = (end - begin != shown.sum(1)).any()
-    message = (
-        "[isentrope.hf] padding must be at either end of a sequence in a layer with a sliding window and a cache under a rule of "
-        "the position; got padding between keys: use a rule with length=visible"
+    where = "in a layer with a sliding window and a cache under a rule of the position"
+    _refuse(
+        (end - begin != shown.sum(1)).any(),
+        f"[isentrope.hf] padding must be at either end of a sequence {where}; got padding between keys: "
+        "use a rule with length=visible",
     )
+    if len(positions) < len(shown):
+        _refuse(
+            (begin != begin[0]).any(),
+            f"[isentrope.hf] position_ids must have a row for each sequence {where}; got one row for sequences with different "
+            "padding: pass position_ids that do not count padding",
+        )
+
+
+def _refuse(wrong: Tensor, message: str) -> None:
+    """Raises ValueError, or RuntimeError in a compiled model, whose graph cannot depend on a number."""
     if torch.compiler.is_compiling():
-        torch._assert_async(~holes, message)
-    elif holes:
+        torch._assert_async(~wrong, message)
+    elif wrong:
         raise ValueError(message)
 
 
