@@ -100,8 +100,8 @@ def _each(config: Any) -> list[dict[str, Any]]:
 
 
 def _stretched_parameters(config: Any, stretch: Stretch, trained: int) -> dict[str, Any]:
-    """Returns the configuration's rope_parameters with the stretch. Layers with a window keep theirs, because they see
-    no distance beyond training."""
+    """Returns the configuration's rope_parameters with the stretch. Layers with a window, which see no distance beyond
+    training, keep theirs if the configuration has one for each kind of layer; else all share the stretch."""
 
     def of_layer(own: dict[str, Any]) -> dict[str, Any]:
         if own.get("rope_type", "default") != "default":
