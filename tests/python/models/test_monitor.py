@@ -137,8 +137,7 @@ def test_rows_without_a_number_are_told(tmp_path):
     _, reading = read(Block("isentrope"), x)
     torch.testing.assert_close(reading.broken[0], torch.full((4,), 5 / 13).double())
     assert reading.summary()["attention/broken"] == reading.broken.mean() and not reading.entropy.isnan().any()
-    _, reading = read(Block("isentrope"), x * torch.nan)
-    monitor_logs.JsonLines(tmp_path / "heads.jsonl")(0, reading)
+    monitor_logs.JsonLines(tmp_path / "heads.jsonl")(0, read(Block("isentrope"), x * torch.nan)[1])
     lines = [json.loads(line) for line in (tmp_path / "heads.jsonl").read_text().splitlines()]
     assert [(line["entropy"], line["broken"]) for line in lines] == [(None, 1)] * 4
 
