@@ -41,10 +41,13 @@ class Judge {
   // Runs the problem on the active target, which no other thread may change meanwhile.
   [[nodiscard]] Verdict judge() const;
 
-  // Compares external results of the forward and the backward pass; `backward` if the problem has a
-  // backward pass.
+  // Compares results of the forward and the backward pass, `backward` if the problem has one: of
+  // this CPU, or external ones of another arithmetic.
+  [[nodiscard]] Verdict judge(const ForwardResult& forward, const BackwardResult* backward) const {
+    return judge(forward, backward, arithmetic_of(data_, forward_));
+  }
   [[nodiscard]] Verdict judge(const ForwardResult& forward, const BackwardResult* backward,
-                              const Arithmetic& arithmetic = {}) const;
+                              const Arithmetic& arithmetic) const;
 
   [[nodiscard]] const Data& data() const { return data_; }
   // Returns the upstream gradient; null without a backward pass.

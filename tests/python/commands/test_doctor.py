@@ -46,7 +46,7 @@ def test_a_check_that_fails_is_its_exit_status(capsys, monkeypatch):
 
 def test_what_it_needs_is_found_next_to_it_or_named(capsys, monkeypatch, tmp_path):
     (tmp_path / "made-up").touch(0o755)
-    monkeypatch.setattr("sys.argv", [str(tmp_path / "isentrope-doctor")])
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "made-up")])
     assert doctor.program("made-up", "checks") == str(tmp_path / "made-up")
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert doctor.main([]) == 2
