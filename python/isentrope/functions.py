@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from isentrope._core.attend import any_tangent, attend
+from isentrope._core.attend import any_gradient, any_tangent, attend
 from isentrope._core.cache import Cache
 from isentrope._core.call import call_of, without_sdpa_names
 from isentrope._core.checks import CHECKS, kind
@@ -262,7 +262,7 @@ def _over_cache(
     try:
         by_key = _masks_by_key(cache, options)
         call = call_of(cache.q, cache.k, cache.v, **options)._replace(**by_key)
-        if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in call):
+        if any_gradient(call):
             raise ValueError(
                 "[attention] q, k_cache, v_cache and sinks must not require gradients; got one that does: use torch.no_grad() "
                 "or isentrope.attention"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
 from isentrope._core import key_statistics as _operators
-from isentrope._core.attend import any_tangent
+from isentrope._core.attend import any_gradient, any_tangent
 from isentrope._core.cache import Cache
 from isentrope._core.call import Call, call_of, without_sdpa_names
 from isentrope._core.checks import each_row, integers, per_row
@@ -115,7 +114,7 @@ def _prepared(function: str, q: Tensor, k: Tensor, of_cache: tuple, options: Any
 
 
 def _over_cache(operator: Any, cache: Cache, arguments: tuple) -> Any:
-    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in arguments):
+    if any_gradient(arguments):
         raise ValueError("[attention] inputs must not require gradients over a cache; got one that does: use torch.no_grad()")
     if any_tangent(arguments):
         raise NotImplementedError("[attention] forward-mode derivatives are not implemented over a cache; got a tangent")

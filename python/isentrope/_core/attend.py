@@ -41,6 +41,11 @@ def attend(call: Call, return_stats: StatisticNames, first_head: int | None = No
     return output if names is None else (output, unpack(names, wanted, statistics, support))
 
 
+def any_gradient(values: Iterable[object]) -> bool:
+    """Returns whether reverse mode differentiates with respect to one of some values."""
+    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in values)
+
+
 def any_tangent(values: Iterable[object]) -> bool:
     """Returns whether forward mode differentiates with respect to one of some values."""
     tensors = (x for x in values if isinstance(x, Tensor))

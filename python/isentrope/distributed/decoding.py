@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from isentrope._core.attend import attend
+from isentrope._core.attend import any_gradient, attend
 from isentrope._core.call import call_of
 from isentrope._core.checks import CHECKS, check_dense, check_sinks
 from isentrope._core.observers import refuse_listeners
@@ -83,7 +83,7 @@ def decode(
     # call_of() refuses a q without queries.
     queries = q.shape[2] if isinstance(q, Tensor) and not q.is_nested and q.dim() == 4 else 0
     sinks: Any = options.pop("sinks", None)
-    if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in (q, k, v, sinks)):
+    if any_gradient((q, k, v, sinks)):
         raise ValueError(
             "[decode] q, k, v and sinks must not require gradients; got one that does: use torch.no_grad() "
             "or isentrope.distributed.attention"

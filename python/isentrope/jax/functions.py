@@ -75,7 +75,8 @@ def attention(
         arrays["sinks"] = jnp.asarray(sinks).astype(in_type)[None]
     if key_value_seq_lengths is not None:
         arrays["key_end"] = lengths("key_value_seq_lengths", key_value_seq_lengths, batch).astype(jnp.int32)
-    options = {"rule": rule_text(rule, scale), "soft_cap": number("soft_cap", soft_cap)}
+    text = rule_text(rule, scale)
+    options = {"rule": text, "soft_cap": number("soft_cap", soft_cap)}
     options |= mask_options(queries, keys, causal, window_size, is_causal, local_window_size)
     names = statistic_names(return_stats, return_residual)
     spec = Spec(tuple(arrays), (), tuple(options.items()), batch, 1)
@@ -85,7 +86,7 @@ def attention(
     def on_device(arrays: dict[str, Any]) -> dict[str, Any]:
         return bind(forward, varying_alike(arrays), ("output", *names), spec._replace(batch=arrays["q"].shape[0]))
 
-    results = by_batches_and_heads(on_device, arrays, heads_are_alike="[" not in rule_text(rule, scale))
+    results = by_batches_and_heads(on_device, arrays, heads_are_alike="[" not in text)
     if without_batch:
         results = {name: x[0] for name, x in results.items()}
     if return_residual:
