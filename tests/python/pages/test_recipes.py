@@ -150,11 +150,11 @@ def test_the_demo_counts_the_training_while_other_parts_run(demo, tmp_path, monk
 
 
 def test_the_demo_counts_the_forward_passes_of_its_model(demo):
-    model, shares = SimpleNamespace(base_model=torch.nn.Identity()), []
-    with demo.counting_passes(model, 4, shares.append):
+    layer, shares = torch.nn.Identity(), []
+    with demo.counting_passes(SimpleNamespace(base_model=SimpleNamespace(layers=[layer])), 4, shares.append):
         for _ in range(3):
-            model.base_model(0)
-    model.base_model(0)
+            layer(0)
+    layer(0)
     assert shares == [0.25, 0.5, 0.75]
 
 
