@@ -19,18 +19,19 @@ from isentrope.statistics import Statistics
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None, positions: Tensor | None,
-    windowed: bool, **options: Any,
+    window: int | None, **options: Any,
 ) -> Any:  # fmt: skip
     """`attention` with the positions of its rows.
 
-    positions: int64 [batch or 1, queries] or None. windowed: the layer's cache drops keys that are out of reach. Raises
-    ValueError if it may have dropped keys and there are no positions, or padding between keys. Raises RuntimeError for packed documents in a
+    positions: int64 [batch or 1, queries] or None. window: None if the layer's cache keeps all keys; if it drops those out
+    of reach, how many keys a row sees, or 0 where the layer does not say. Raises ValueError if it may have dropped keys and
+    positions are missing or count padding, or if padding is between keys. Raises RuntimeError for packed documents in a
     compiled model, because its graph cannot depend on where they begin.
     """
     queries, keys = q.shape[2], k.shape[2]
     if positions is not None and positions.dim() != 2:  # positions within images, not within a sequence
         positions = None
-    if windowed and queries != keys:
+    if window is not None and queries != keys:
         if positions is None:
             raise ValueError(
                 "[isentrope.hf] position_ids must reach a layer with a sliding window and a cache under a rule of the "
@@ -39,7 +40,7 @@ def attend(
         if mask is None:
             mask, options["causal"] = q.new_ones((1, 1, queries, keys), dtype=torch.bool), False
         shown = mask.flatten(1, 2).any(1)
-        _refuse_padding(shown, positions)
+        _refuse_padding(shown, positions, window)
         options |= _end_of_sequence(positions.expand(q.shape[0], -1), shown)
     elif mask is not None:
         mask = mask.expand(q.shape[0], -1, queries, keys)
@@ -61,9 +62,9 @@ def _without_padding(mask: Tensor, queries: int) -> dict[str, Any]:
     return {"key_begin": begin, "key_end": end, "query_offset": offset, "sequence_keys": mask.shape[-1]}
 
 
-def _refuse_padding(shown: Tensor, positions: Tensor) -> None:
+def _refuse_padding(shown: Tensor, positions: Tensor, window: int) -> None:
     """Refuses padding between keys, [batch, keys], which position_ids do not count, so they do not tell the place of a
-    cache's keys. Refuses padding of different lengths if all sequences share one row of position_ids."""
+    cache's keys. Refuses position_ids that count padding: where some is in the window, so are all keys after it."""
     begin, end = ends_of(shown)
     where = "in a layer with a sliding window and a cache under a rule of the position"
     _refuse(
@@ -71,12 +72,14 @@ def _refuse_padding(shown: Tensor, positions: Tensor) -> None:
         f"[isentrope.hf] padding must be at either end of a sequence {where}; got padding between keys: "
         "use a rule with length=visible",
     )
+    padded = (begin > 0) & (end - begin < window + positions.shape[1] - 1)
+    counted = padded & (positions[:, -1] + 1 != end - begin)
     if len(positions) < len(shown):
-        _refuse(
-            (begin != begin[0]).any(),
-            f"[isentrope.hf] position_ids must have a row for each sequence {where}; got one row for sequences with different "
-            "padding: pass position_ids that do not count padding",
-        )
+        counted |= begin != begin[0]
+    _refuse(
+        counted.any(),
+        f"[isentrope.hf] position_ids must not count padding {where}; got positions that do: pass them for each sequence",
+    )
 
 
 def _refuse(wrong: Tensor, message: str) -> None:

@@ -75,9 +75,9 @@ def attention_forward(
         if masks is not None:
             return attend(call_of(query, key, value, bias=bias, masks=masks, **options), wanted)
         if getattr(module, READS_POSITION, False):
-            windowed = sliding_window is not None or layer_type(module) not in (None, "full_attention")
+            drops = sliding_window is not None or layer_type(module) not in (None, "full_attention")
             return positions.attend(
-                query, key, value, mask, bias, position_ids, windowed, return_stats=wanted, **options
+                query, key, value, mask, bias, position_ids, (sliding_window or 0) if drops else None, return_stats=wanted, **options
             )
         return attend(call_of(query, key, value, bias=bias, attn_mask=mask, **options), wanted)
 

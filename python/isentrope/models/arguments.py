@@ -47,7 +47,8 @@ def check_no_rule(function: str, model: nn.Module) -> None:
     """Raises ValueError if a rule was set or saved, whose effect would be taken for that of the model."""
     if rule := getattr(config_of(model), RULE, None):
         raise ValueError(
-            f"[{function}] model must have no rule that was set; got {rule}: take it off by isentrope.hf.set_rule(model, None)"
+            f"[{function}] model must have no rule that was set or saved; got {rule}: take it off by "
+            'isentrope.hf.set_rule(model, None) with attn_implementation="isentrope", or from its config.json'
         )
 
 

@@ -96,7 +96,7 @@ def losses(model: nn.Module, tokens: Tensor, chunk: int = 1024, first: int = 1) 
     chunks = []
     for start in range(0, tokens.numel() - 1, chunk):
         inputs = tokens[start : min(start + chunk, tokens.numel() - 1)]
-        output = model.base_model(input_ids=inputs[None], past_key_values=cache, use_cache=True)
+        output = _body(model)(input_ids=inputs[None], past_key_values=cache, use_cache=True)
         skipped = max(first - 1 - start, 0)
         if skipped >= inputs.numel():
             continue
@@ -119,12 +119,21 @@ def _cross_entropy_within(logits: Tensor, targets: Tensor) -> Tensor:
     return logits.sub_(largest).exp_().sum(1).log_().add_(largest.squeeze(1)).sub_(wanted)
 
 
+def _body(model: nn.Module) -> Any:
+    """Returns the model without its head, which is not what base_model is in Llama 4."""
+    from transformers import PreTrainedModel
+
+    base = model.base_model
+    return base if base is not model else next((part for part in model.children() if isinstance(part, PreTrainedModel)), model)
+
+
 def _logits(model: nn.Module, output: Any, tokens: Tensor) -> Tensor:
     """Returns the logits that the model computes from this output of its layers, for as many tokens of any value.
 
     Many models divide, scale or cap logits outside of their head module, so their own forward runs, without its layers.
     """
-    bodies = {model.base_model, model.get_decoder()} - {model}  # some models call the decoder within their base
+    body = _body(model)
+    bodies = {body, model.get_decoder()} & set(body.modules())  # some models call the decoder within their base
     kept, calls = [vars(body).get("forward") for body in bodies], []
 
     def forward(*_: Any, **__: Any) -> Any:

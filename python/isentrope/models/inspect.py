@@ -199,7 +199,7 @@ def _rule_in_use(model: nn.Module) -> hf.ModelRule:
     first, *others = {str(getattr(module, RULE, "standard")) for module in hf.attentions(model)}
     if own.rule is None or (first == "standard" and not others):
         return own
-    return own._replace(rule=None if others else ScaleRule(f"{own.rule} * {first}"))
+    return own._replace(rule=None if others or own.layers != "all" else ScaleRule(f"{own.rule} * {first}"))
 
 
 def _summary(

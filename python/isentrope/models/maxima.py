@@ -116,7 +116,7 @@ def _before_soft_cap(max_logit: Tensor, call: Call) -> Tensor:
         return max_logit
     if call.bias is not None:
         raise ValueError("[QKClip] a call with a soft-cap must have no bias or float mask; got both: pass a boolean mask")
-    if "post_cap" in call.rule or ("xai_temperature" in call.rule and "pre_cap" not in call.rule):
+    if any("post_cap" in rule or ("xai_temperature" in rule and "pre_cap" not in rule) for rule in call.rule.split("*")):
         raise ValueError(f"[QKClip] a call with a soft-cap must have a rule that multiplies before the cap; got {call.rule}")
     limit = 1 - torch.finfo(max_logit.dtype).eps / 2
     before = cap * (max_logit / cap).clamp(-limit, limit).atanh()

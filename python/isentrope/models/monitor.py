@@ -188,7 +188,7 @@ def _of_heads(statistics: Statistics) -> Tensor:
     entropy = rows("entropy", torch.nan)
     spread = (entropy.square().nanmean(1) - entropy.nanmean(1).square()).clamp(min=0).sqrt()
     rows_of_head = counted.transpose(0, 1).flatten(1).sum(1)
-    broken = 1 - (~entropy.isnan()).sum(1) / rows_of_head
+    broken = (rows_of_head - (~entropy.isnan()).sum(1)).double() / rows_of_head
     return torch.stack([*found, spread, broken])
 
 

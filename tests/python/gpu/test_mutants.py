@@ -73,15 +73,13 @@ MUTANTS = {
         "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "never_repairs": (
-        "arguments.py", '(first, constants | {"REPAIR": True})', "(first,)",
-        "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
+        "arguments.py", '(first, constants | {"REPAIR": True})', "(first,)", "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "overlooks_sums_that_are_no_numbers": (
         "forward.py", "return nothing != nothing", "return nothing > 0", "shape=1x1x40x40x16 mask=causal:top_left special=1 seed=4",
     ),
     "lets_padding_reach_its_own_gradient": (
-        "launch_backward.py", "decisions.keys_differ", "decisions.rows_differ",
-        "shape=1x1x11x47x16 mask=right_padding special=1 bwd=1 seed=1",
+        "launch_backward.py", "decisions.keys_differ", "decisions.rows_differ", "shape=1x1x11x47x16 mask=right_padding special=1 bwd=1 seed=1",
     ),
     "forgets_query_heads_that_share_a_key_head": (
         "gradient_tile.py", "range(kv_head * group, (kv_head + 1) * group)", "range(kv_head * group, kv_head * group + 1)",

@@ -105,7 +105,8 @@ def test_a_window_without_positions_is_refused():
     assert_refused("position_ids must reach a layer with a sliding window", run, module, q, k, k, None, sliding_window=5)
     holes, left = torch.tensor([[[[1, 0, 1, 1, 1]]]]) > 0, torch.arange(5) >= torch.tensor([0, 2])[:, None, None, None]
     assert_refused("padding must be at either end of a sequence", run, module, q, k, k, holes, **place)
-    assert_refused("position_ids must have a row for each sequence", run, module, q, k, k, left, **place)
+    assert_refused("position_ids must not count padding", run, module, q, k, k, left, **place)
+    assert_refused("position_ids must not count padding", run, module, q[1:], k[1:], k[1:], left[1:], **place)
 
 
 @pytest.mark.parametrize("rule", [*(rule for rule in ScaleRule.names() if rule not in ("table", "per_row")), "log_length(length=total)"])

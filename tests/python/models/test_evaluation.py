@@ -20,7 +20,8 @@ from isentrope.models.student import one_sided_p
 @pytest.mark.parametrize(
     "chunk, config",
     [(64, hf.LlamaConfig(**CONFIG)), (100, hf.GraniteConfig(**CONFIG, logits_scaling=0.05)),
-     (1024, hf.CohereConfig(**CONFIG, logit_scale=9.0)), (300, hf.OPTConfig(**CONFIG, ffn_dim=48, word_embed_proj_dim=32))],
+     (1024, hf.CohereConfig(**CONFIG, logit_scale=9.0)), (300, hf.OPTConfig(**CONFIG, ffn_dim=48, word_embed_proj_dim=32)),
+     (700, hf.ModernBertDecoderConfig(**CONFIG, pad_token_id=0)), (700, hf.Llama4TextConfig(**CONFIG, num_local_experts=2))],
 )  # fmt: skip
 def test_losses_in_chunks_are_those_of_one_pass(chunk, config):
     llama, (text,) = hf.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval(), tokens(1, 700)

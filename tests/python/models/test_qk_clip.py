@@ -274,7 +274,7 @@ def test_logits_are_read_before_the_soft_cap(tau):
     assert 0.95 * tau < model[0].logits(x).amax() < 1.001 * tau
 
 
-@pytest.mark.parametrize("options", [{"bias": torch.zeros(9, 9)}, {"rule": "xai_temperature(len=4)"}])
+@pytest.mark.parametrize("options", [{"bias": torch.zeros(9, 9)}, {"rule": "ssmax(s=1,b=0,where=pre_cap) * xai_temperature(len=4)"}])
 def test_a_soft_cap_that_hides_the_logits_is_refused(options):
     model = blocks(1, soft_cap=3.0, **options)
     clip = isentrope.QKClip(model, projections=NAMED)

@@ -154,4 +154,3 @@ def common_factor(wanted: Tensor, computed: Tensor) -> float | None:
         return None
     factors = squares[torch.arange(len(matches)), matches.int().argmax(1), 0].sqrt()
     return factors[0].item() if torch.allclose(factors, factors[:1], rtol=PRECISION) else None
-
