@@ -175,7 +175,7 @@ void add_gradient_command(CLI::App& theory) {
   app->add_option("--scores", arguments->scores, "distribution of the scores")
       ->capture_default_str()
       ->check(CLI::IsMember({"normal", "cosine"}));
-  auto* dim = add_dim(*app, arguments->dim);
+  auto* dim = add_dim(*app, arguments->dim, "head dimension d, of cosine scores and of --rule");
   auto* lengths = add_lengths(*app, arguments->lengths);
   auto* dims = app->add_option("--dims", arguments->dims,
                                "fit c ln n to cosine scores in each of these dimensions")

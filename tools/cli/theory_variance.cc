@@ -121,11 +121,10 @@ void run_variance(VarianceArguments arguments) {
                        {"lambda", result.lambda},
                        {"standard_lambda", result.standard_lambda}});
   print_table(rows);
-  fmt::print(
-      "\nVar(q.k) = {}, against d = {}\nlambda = {} gives the logits unit variance; 1/sqrt(d) = "
-      "{}\n",
-      number(result.score_variance), arguments.dim, number(result.lambda),
-      number(result.standard_lambda));
+  fmt::print("\nVar(q.k) = {}, against d = {}\n{} gives the logits unit variance; 1/sqrt(d) = {}\n",
+             number(result.score_variance), arguments.dim,
+             result.score_variance > 0 ? "lambda = " + number(result.lambda) : "no lambda",
+             number(result.standard_lambda));
 }
 
 }  // namespace

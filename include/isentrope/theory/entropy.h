@@ -11,7 +11,7 @@
 //
 // Domains: n in [1, 1e18], dim in [2, 1e7], lambda in [0, 1e6]; functions throw Error otherwise.
 // Entropies are in nats. The relative error is below 1e-11, except where H crosses 0: there it is
-// 2e-14 ln n absolute, and an H within it is 0.
+// 3e-14 ln n absolute, and an H within it is 0.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ struct Check {
   double measured;
   double expected;
   double standard_error;
-  bool holds;  // within 5 standard errors
+  bool holds;  // within 5 standard errors and the rounding of sums
 };
 
 // Checks of each assumption, and the variance of the scores.

@@ -32,11 +32,11 @@ def number(name: str, value: Any) -> float:
     """Returns a number of the caller, which XLA compiles into the program."""
     if isinstance(value, jax.core.Tracer):
         raise must(name, "be a number and no traced array (multiply q by it)", value, TypeError)
-    if isinstance(value, (bool, str)):
+    if isinstance(value, (bool, str, bytes)) or str(getattr(value, "dtype", "")) == "bool":
         raise must(name, "be a number", value, TypeError)
     try:
         found = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise must(name, "be a number", value, TypeError) from None
     if not math.isfinite(found):
         raise must(name, "be finite", value)

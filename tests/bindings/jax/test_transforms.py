@@ -105,7 +105,8 @@ def test_sharded_arrays(kind, spec):
         sharded = [jax.device_put(a, PartitionSpec(*spec)) for a in x]
         one = functools.partial(attention, rule="ssmax(s=[1, 2, 3, 4])")
         gradient = lambda f: jax.grad(lambda *x: (f(*x) ** 2).sum(), (0, 1, 2))  # noqa: E731
-        for f, whole in ((one, one), (jax.vmap(attention), attention)):
+        full = functools.partial(attention, bias=normal(4, 6, 6), sinks=normal(4), key_value_seq_lengths=jnp.asarray([6, 4]))
+        for f, whole in ((one, one), (full, full), (jax.vmap(attention), attention)):
             found = jax.jit(gradient(f))(*sharded)
             all_close(found, gradient(whole)(*x))
             assert list(map(jax.typeof, found)) == list(map(jax.typeof, sharded))  # sharded alike

@@ -212,6 +212,9 @@ TEST(Variance, IsTheDimensionUnderTheAssumptions) {
   EXPECT_TRUE(result.holds);
   EXPECT_NEAR(result.score_variance, 64, 2);
   EXPECT_NEAR(result.lambda, 0.125, 0.002);
+  std::vector<double> signs(60, 1);
+  for (std::size_t i = 0; i < signs.size(); i += 2) signs[i] = -1;
+  EXPECT_TRUE(check_score_variance(signs, signs, 5).q_variance.holds);
 }
 
 TEST(Variance, NamesTheAssumptionThatFails) {
@@ -237,6 +240,13 @@ TEST(Variance, OfAllPairsIsExact) {
     }
   }
   EXPECT_NEAR(check_score_variance(q, k, 2).score_variance, square - mean * mean, 1e-12);
+  // Rows that sum to 0 do not see a number added to all components of the others.
+  const std::vector<double> sum_to_0 = {1, -1, -3, 3, 0, 0};
+  const double want = check_score_variance(sum_to_0, k, 2).score_variance;
+  std::vector<double> far = k;
+  for (double& value : far) value += 1e8;
+  EXPECT_NEAR(check_score_variance(sum_to_0, far, 2).score_variance, want, 1e-6);
+  EXPECT_NEAR(check_score_variance(far, sum_to_0, 2).score_variance, want, 1e-6);
 }
 
 // --- domains
