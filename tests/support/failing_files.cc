@@ -55,10 +55,10 @@ Function* original(const char* name) {
 }
 
 // Reading is not recorded, except opening folders to flush them.
-int opened(const char* name, const char* path, int flags, mode_t mode) {
+int opened(const char* path, int flags, mode_t mode) {
   const bool recorded = (flags & O_ACCMODE) != O_RDONLY || (flags & O_DIRECTORY) != 0;
   if (recorded && fails("open", absolute(path))) return -1;
-  return original<int(const char*, int, ...)>(name)(path, flags, mode);
+  return original<int(const char*, int, ...)>("open")(path, flags, mode);
 }
 
 [[maybe_unused]] const bool from_environment = [] {
@@ -94,16 +94,11 @@ int open(const char* path, int flags, ...) {
   va_start(more, flags);
   const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;
   va_end(more);
-  return opened("open", path, flags, mode);
+  return opened(path, flags, mode);
 }
 
-int open64(const char* path, int flags, ...) {
-  std::va_list more;
-  va_start(more, flags);
-  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;
-  va_end(more);
-  return opened("open64", path, flags, mode);
-}
+// The same call on every 64-bit system.
+int open64(const char* path, int flags, ...) __attribute__((alias("open")));
 
 ssize_t write(int file, const void* data, std::size_t size) {
   const auto real = original<ssize_t(int, const void*, std::size_t)>("write");
