@@ -270,6 +270,8 @@ class SavedTiles {
  public:
   explicit SavedTiles(const ucontext_t& context)
       : area_(reinterpret_cast<std::uint8_t*>(context.uc_mcontext.fpregs)) {
+    if ((read<std::uint64_t>(area_ + kFeatures) >> kTileData & 1) == 0)
+      refuse("the thread has used no tile, so Linux did not save any");
     static const std::size_t configuration_at = offset_of(kConfiguration);
     take(kConfiguration, configuration_at, &configuration, sizeof(configuration));
     take(kTileData, tiles_at(), tiles, sizeof(tiles));
@@ -283,7 +285,7 @@ class SavedTiles {
   SavedTiles& operator=(const SavedTiles&) = delete;
 
  private:
-  static constexpr unsigned kConfiguration = 17, kTileData = 18, kBits = 512;
+  static constexpr unsigned kConfiguration = 17, kTileData = 18, kFeatures = 472, kBits = 512;
 
   static std::size_t offset_of(unsigned component) {
     unsigned size = 0, offset = 0, c = 0, d = 0;
@@ -341,6 +343,7 @@ void emulate_product(DType type, const void* a, const void* b, void* c) {
 
 bool is_emulated(DType type) {
   amx::configure(amx::Configuration());
+  amx::zero<0>();  // Linux saves a thread's tiles in signal frames from its first use of them on
   const std::int64_t before = instructions;
   type == DType::f16 ? amx::multiply_pairs<DType::f16, 0, 1, 2>()
                      : amx::multiply_pairs<DType::bf16, 0, 1, 2>();
