@@ -96,9 +96,8 @@ void run_entropy(const EntropyArguments& arguments) {
   fmt::print("kappa ln n / d is 1/sqrt(d) at 512 keys for kappa = {}.\n", number(kappa));
   if (outside)
     fmt::print(
-        "*: outside [0, ln n], so the approximation does not hold here; the mean of rows does "
-        "where "
-        "it is given.\n");
+        "*: outside [0, ln n], so the approximation does not hold here; the mean of rows does, "
+        "where it is given.\n");
 }
 
 }  // namespace

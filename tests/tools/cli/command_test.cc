@@ -143,6 +143,8 @@ TEST(TheoryCommand, Variance) {
   const json sampled = json_of({"theory", "variance", "--dim", "32"});
   EXPECT_EQ(sampled["holds"], true);
   EXPECT_NEAR(sampled["score_variance"].get<double>(), 32, 2);
+  const json far = json_of({"theory", "variance", "--mean", "1e6", "--deviation", "1e-3"});
+  EXPECT_NEAR(far["score_variance"].get<double>(), 2 * 64 * 1e6, 1e7);  // 2 d mean^2 deviation^2
   const TemporaryFolder folder;
   const auto path = write_file(
       folder / "qk.json", R"({"q": [[1, 2], [-3, 4], [0, 5]], "k": [[2, 0], [1, 1], [-1, 3]]})");
