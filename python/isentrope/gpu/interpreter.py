@@ -19,7 +19,9 @@ def speed_up() -> None:
         from triton.language.semantic import TritonSemantic
         from triton.runtime import interpreter
         from triton.runtime.interpreter import InterpretedFunction, _get_np_dtype, _patch_lang
-    except ImportError:
+
+        promote, broadcast = TritonSemantic.computation_type_impl, TritonSemantic.broadcast_impl_value
+    except (ImportError, AttributeError):
         return
     prepared: set[int] = set()
 
@@ -36,7 +38,7 @@ def speed_up() -> None:
     InterpretedFunction.__call__ = call
     interpreter._get_np_dtype = _once(_get_np_dtype, lambda type: type.name)
     TritonSemantic.computation_type_impl = _once(
-        TritonSemantic.computation_type_impl, lambda _, a, a_is_scalar, b, *rest: (a.name, a_is_scalar, b.name, *rest)
+        promote, lambda _, a, a_is_scalar, b, *rest: (a.name, a_is_scalar, b.name, *rest)
     )
     block_type.__init__ = _attributes_once(block_type.__init__, lambda element, shape: (element.name, *shape))
     with_attributes = _attributes_once(tensor.__init__, lambda handle, type: type.name)
@@ -48,7 +50,6 @@ def speed_up() -> None:
     tensor.__init__ = make
     equal = dtype.__eq__
     dtype.__eq__ = lambda self, other: self is other or equal(self, other)
-    broadcast = TritonSemantic.broadcast_impl_value
 
     def broadcast_if_needed(self: Any, a: Any, b: Any) -> Any:
         same = a.type.is_block() and b.type.is_block() and a.type.shape.values == b.type.shape.values
