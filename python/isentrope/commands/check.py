@@ -10,6 +10,7 @@ import collections
 import contextlib
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,8 @@ def _silent(device: str) -> Iterator[None]:
     from isentrope.gpu.interpreter import speed_up
 
     speed_up()
-    with numpy.errstate(all="ignore"):
+    with numpy.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
         yield
 
 

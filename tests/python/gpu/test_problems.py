@@ -24,6 +24,9 @@ def test_they_are_within_budget(problems, seed, count, least):
     # Dropout with a factor of 10, which would take weights out of the range of float16 if it were applied near its limit.
     *(pytest.param(f"dt={dtype} shape=2x4:2x33x70x16:24 mask={mask} dropout=0.9 dropout_seed=7000000011 bwd=1 seed=2", marks=pytest.mark.long)
       for dtype, mask in itertools.product(("f32", "f16"), ("offset=30:2", "causal:bottom_right"))),
+    # Saturated soft-caps of infinite scores, whose slope is 0, beside a hidden key and a missing row, whose products are NaN.
+    "shape=1x1x1x4x8 mask=chunk=1 cap=0.5 special=1 bwd=1 seed=35",
+    "shape=1x2:1x3x5x8 cap=0.5 special=1 bwd=1 seed=38",
     # Packed queries, each sequence a decode step.
     *(f"shape=1x6:2x42x33x16 {words} rule=log_length pages=8 sequences=3 seed=1"
       for words in ("mask=causal:bottom_right", "mask=window=6:2", "mask=causal:bottom_right sink=1 cap=3")),

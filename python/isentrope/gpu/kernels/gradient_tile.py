@@ -269,6 +269,8 @@ def tile_weights(
     seen = scores == scores
     if MASKED:
         logits, seen = apply_masks(logits, block.view, block.scales.on_bias, key, inside, SHAPE, KEYS_FIRST)
+        if SHAPE.CAPPED:
+            slope = tl.where(seen, slope, 0.0)  # that of a hidden key may be NaN
     kept = seen
     if SHAPE.DROPOUT:
         kept = kept_weights(
