@@ -291,7 +291,7 @@ def _over_cache(
 def row_lengths(q: Tensor, k: Tensor, **masks: Unpack[MaskOptions]) -> Tensor:
     """Returns n, the number of keys that each row of `attention` sees: int64 [batch, heads, queries]; 0 for empty rows.
 
-    Arguments and errors are as in `attention`. A float attn_mask does not change n.
+    Arguments and errors are as in `attention`.
     """
     return CHECKED.row_lengths(*call_of(q, k, k, **check_names("row_lengths", masks)))
 

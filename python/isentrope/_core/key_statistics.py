@@ -46,8 +46,12 @@ def _call(function: Any, operator: Any, call: Call, more: tuple, weights: Tensor
 def _in_float32(call: Call, dtype: torch.dtype, values: Tensor) -> Call:
     """Returns the call with values for each query head. Heads of a group have values of their own, so their keys are
     repeated. In float32, because values of 16 bits would be rounded, or overflow."""
-    group = call.q.shape[1] // max(call.k.shape[1], 1)
-    return call._replace(q=call.q.to(dtype), k=call.k.to(dtype).repeat_interleave(group, 1), v=values.contiguous())
+    keys = call.k.to(dtype).repeat_interleave(_group_of(call), 1)
+    return call._replace(q=call.q.to(dtype), k=keys, v=values.contiguous())
+
+
+def _group_of(call: Call) -> int:
+    return call.q.shape[1] // max(call.k.shape[1], 1)
 
 
 def _forward(call: Call) -> tuple[Tensor, Tensor]:
@@ -64,7 +68,7 @@ def _backward(call: Call, inner: Call, results: tuple, d_output: Tensor | None, 
     dq, dk, _, d_bias, _, d_sinks = backward_operator()(
         *inner, LSE, *results, d_output, d_lse, wants[0], False, wants[1], True
     )
-    dk = dk.unflatten(1, (call.k.shape[1], -1)).sum(2)
+    dk = dk.unflatten(1, (call.k.shape[1], _group_of(call))).sum(2)
     return [dq, dk, d_bias if wants[0] else None, d_sinks if wants[1] else None]
 
 
@@ -87,20 +91,41 @@ def _gradients_of_weights_at(call: Call, more: tuple, upstream: Tensor, wants: A
     output, lse = _forward(inner)
     d_sinks = None
     if sinks is not None:  # weights are e^(z - lse) times the share that the sink leaves
-        taken = (sinks[:, None] - lse[0]).sigmoid()
+        taken = (sinks[:, None] - lse[0]).sigmoid().masked_fill(lse[0] == -torch.inf, 0)  # no gradient without keys
         d_sinks, d_lse = (d_lse * taken).sum((0, 2)), d_lse * (1 - taken)
     dq, dk, d_bias, _ = _backward(call, inner, (output, lse), None, d_lse.unsqueeze(0), (wants[0], False))
-    # Keys that a row does not see have weight 0, and may have any number.
-    at = keys.clamp(0, max(call.k.shape[2] - 1, 0))
-    group = call.q.shape[1] // max(call.k.shape[1], 1)
-    head = torch.arange(call.q.shape[1], device=at.device)[:, None, None] // max(group, 1)
+    if call.k.shape[2] == 0:
+        return dq, dk, d_bias, d_sinks if wants[1] else None, None
+    # Keys that a row does not see have weight 0, and may have any number, also one that is none.
+    at, hidden = keys.clamp(0, call.k.shape[2] - 1), (by_score == 0).unsqueeze(-1)
+    head = torch.arange(call.q.shape[1], device=at.device)[:, None, None] // max(_group_of(call), 1)
     batch = torch.arange(call.q.shape[0], device=at.device)[:, None, None, None]
+    if call.soft_cap > 0 or call.compiled_soft_cap is not None:
+        by_score = _FirstOrder.apply(by_score, call.q, call.k)
     of_scores = (of_logits * by_score).unsqueeze(-1)
-    dq = dq + (of_scores * call.k[batch, head, at].to(dq.dtype)).sum(3)
-    dk = dk.index_put((batch, head, at), of_scores * inner.q.unsqueeze(3), accumulate=True)
+    dq = dq + (of_scores * call.k[batch, head, at].to(dq.dtype).masked_fill(hidden, 0)).sum(3)
+    dk = dk.index_put((batch, head, at), of_scores * inner.q.unsqueeze(3).masked_fill(hidden, 0), accumulate=True)
     if d_bias is not None:
         d_bias = d_bias.scatter_add(3, at, of_logits * by_bias)
     return dq, dk, d_bias, d_sinks if wants[1] else None, None
+
+
+class _FirstOrder(torch.autograd.Function):
+    """Returns slopes of the soft-cap, which depend on q and k. Their derivatives are an error, and would be 0 without it."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(slopes: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return slopes.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple:
+        raise NotImplementedError("[weights_at] second derivatives with a soft_cap are not implemented")
 
 
 class _KeyStatistic(OperatorFunction):

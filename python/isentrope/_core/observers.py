@@ -38,6 +38,7 @@ class Group(Generic[_T]):
 class Listener(NamedTuple):
     names: tuple[str, ...]
     hear: Callable[[Call, Statistics], None]
+    documents: bool = False  # whether it takes the calls of packed documents, one for each, for one
 
 
 listeners: Group[Listener] = Group()
@@ -81,7 +82,7 @@ def hear(
     """Passes the statistics of a call for `bits` on, without gradients. first_head: as in `attend`."""
     if running.maxima is not None:
         running.maxima.hear(call, unpack(_OF_MAXIMA, bits, statistics, support).max_logit, first_head)
-    for names, listener in listeners.members if eager else ():
+    for names, listener, _ in listeners.members if eager else ():
         heard = unpack(names, bits, statistics, support)
         listener(call, Statistics(*(x if x is None else x.detach() for x in heard)))
 

@@ -30,7 +30,7 @@ def call_batched(
     mapped = [name for name, dim in zip(names, dims) if dim is not None]
     axis = _axis_for(arguments, mapped)
     if axis is None:
-        return _one_by_one(operator, count, dims, args)
+        return _one_by_one(operator, count, dims, arguments)
     found = operator(*(_with_samples(x, name, axis, dim, count) for (name, x), dim in zip(arguments.items(), dims)))
     single = isinstance(found, Tensor)
     pairs = [_split(x, name, axis, count) for name, x in zip(results, (found,) if single else found)]
@@ -75,9 +75,14 @@ def _split(x: Tensor, name: str, axis: str, count: int) -> tuple[Tensor, int | N
     return x.unflatten(at, (count, x.shape[at] // count)), at
 
 
-def _one_by_one(operator: Callable[..., Any], count: int, dims: Sequence[Any], args: Sequence[Any]) -> tuple[Any, Any]:
+def _one_by_one(operator: Callable[..., Any], count: int, dims: Sequence[Any], arguments: dict[str, Any]) -> tuple[Any, Any]:
+    def sample(x: Tensor, name: str, dim: int, index: int) -> Tensor:
+        x = x.select(dim, index)
+        return x.contiguous() if _AXES.get(name, [])[:1] == ["statistic"] else x  # as in _with_samples
+
     results = [
-        operator(*(x if dim is None else x.select(dim, index) for x, dim in zip(args, dims))) for index in range(count)
+        operator(*(x if dim is None else sample(x, name, dim, index) for (name, x), dim in zip(arguments.items(), dims)))
+        for index in range(count)
     ]
     if isinstance(results[0], Tensor):
         return torch.stack(results), 0

@@ -39,7 +39,8 @@ def context_parallel(model: nn.Module, mesh: Any, method: str = "ring", layout: 
     row; position_ids that restart at 0 mark packed documents.
 
     method, layout: as in `isentrope.distributed.attention`. Makes one call at a time, without a cache. Raises ValueError
-    if an attention has a mask or a position bias of its own, which the methods do not support.
+    if an attention has a mask or a position bias of its own, which the methods do not support. So it does if tokens see each
+    other elsewhere, as in convolutions and encoders. Labels are those of the next token.
     """
     from isentrope.hf.parallel import spread
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PreTrainedModel
 
 from isentrope._core.values import shown
 from isentrope.distributed.exchange import Group
@@ -17,11 +17,12 @@ from isentrope.hf.masks import bounds_of
 from isentrope.hf.recording import observed
 from isentrope.hf.register import call_options, layer_type
 from isentrope.hf.rope import at_position, rotaries_by_length
-from isentrope.hf.rules import CONTEXT_PARALLEL, attentions
+from isentrope.hf.rules import CONTEXT_PARALLEL, attentions, config_of
 
 _CONTEXT = "isentrope_context_parallel"
 _TUNED = "isentrope_tuned_by_place"
 IGNORED = -100  # label of positions without a target
+_OF_TOKENS = ("input_ids", "inputs_embeds", "position_ids", "labels")
 
 
 class ContextParallel:
@@ -44,13 +45,8 @@ class ContextParallel:
         names = [name for name in inspect.signature(model.forward).parameters if name != "kwargs"]
         inputs = dict(zip(names, args)) | inputs
         tokens = inputs.get("input_ids") if inputs.get("input_ids") is not None else inputs.get("inputs_embeds")
-        for refused in ("past_key_values", "logits_to_keep"):
-            if inputs.get(refused) not in (None, 0):
-                raise ValueError(
-                    f"[context_parallel] {refused} must be None or 0, because rows are split over ranks: pass the whole sequence "
-                    f"without a cache; got {shown(inputs[refused])}"
-                )
         batch, length = tokens.shape[:2]
+        _refuse_inputs(model, inputs, batch, length)
         mask = inputs.pop("attention_mask", None)
         self.sequence = {"sequence_length": length} | _padding(mask, length)
         places = torch.arange(length, device=tokens.device)[None]
@@ -67,16 +63,65 @@ class ContextParallel:
             inputs.setdefault("num_items_in_batch", (shifted != IGNORED).sum())
         inputs["position_ids"] = positions
         self.farthest = positions.max()
-        for name in ("input_ids", "inputs_embeds", "position_ids", "labels"):
+        for name in _OF_TOKENS:
             if inputs.get(name) is not None:
                 inputs[name] = self.shard(inputs[name])
         return (), inputs | ({"use_cache": False} if "use_cache" in names else {})
 
     def after(self, _: nn.Module, __: tuple, result: Any) -> Any:
         """Replaces the loss of this rank's part by that of the whole sequence."""
+        if getattr(result, "aux_loss", None) is not None:
+            raise ValueError(
+                "[context_parallel] output_router_logits must be False: the loss of a router is no sum over tokens, so it is not "
+                "that of the ranks' parts; got a model that computes it"
+            )
         if getattr(result, "loss", None) is not None:
             result["loss"] = gather(result.loss[None], 0, self.group).sum()
         return result
+
+
+def _refuse_model(model: nn.Module) -> None:
+    """Refuses models in which something else than attention sees other tokens."""
+    layers = {layer_type(module) for module in attentions(model)} | set(getattr(config_of(model), "layer_types", None) or ())
+    others = layers - {None, "full_attention", "sliding_attention", "chunked_attention"}
+    for refused, what in (
+        (getattr(config_of(model), "is_encoder_decoder", False), "a decoder that shifts its labels and attends to an encoder"),
+        (bool(others), f"layers of {', '.join(map(str, others))}"),
+        (any(isinstance(module, nn.Conv1d) for module in model.modules()), "convolutions over tokens"),
+    ):
+        if refused:
+            raise ValueError(
+                f"[context_parallel] the model must mix tokens by its own attention alone, because each rank has some of them; got "
+                f"{type(model).__name__}, which has {what}"
+            )
+
+
+def _refuse_inputs(model: nn.Module, inputs: dict[str, Any], batch: int, length: int) -> None:
+    for name in ("past_key_values", "logits_to_keep"):
+        if inputs.get(name) not in (None, 0):
+            raise ValueError(
+                f"[context_parallel] {name} must be None or 0, because rows are split over ranks: pass the whole sequence "
+                f"without a cache; got {shown(inputs[name])}"
+            )
+    for name, x in inputs.items():
+        if name not in (*_OF_TOKENS, "attention_mask") and isinstance(x, Tensor) and x.shape[:2] == (batch, length):
+            raise ValueError(f"[context_parallel] {name} must be None, because it is not split over ranks; got {shown(x)}")
+    returns = inputs.get("return_dict")
+    if not (getattr(config_of(model), "return_dict", True) if returns is None else returns):
+        raise ValueError("[context_parallel] return_dict must be True, so that the loss is found; got False")
+    if inputs.get("labels") is not None and not _is_loss_of_next_token(model):
+        raise ValueError(
+            f"[context_parallel] labels must be None in a {type(model).__name__}, because only the loss of the next token is "
+            "computed over ranks: compute another from the logits"
+        )
+
+
+def _is_loss_of_next_token(model: nn.Module) -> bool:
+    """Returns whether the model calls the function of transformers that takes the whole sequence's labels and their number."""
+    inner = next((module for module in model.modules() if isinstance(module, PreTrainedModel)), model)  # of an adapter
+    forwards = [inspect.unwrap(vars(owner)["forward"]) for owner in type(inner).__mro__ if "forward" in vars(owner)]
+    called = any("loss_function" in forward.__code__.co_names for forward in forwards)
+    return called and (getattr(inner, "loss_type", None) or "ForCausalLM").endswith(("ForCausalLM", "ForConditionalGeneration"))
 
 
 def _padding(mask: Tensor | None, length: int) -> dict[str, Tensor]:
@@ -117,6 +162,7 @@ def attention_forward(
         (dropout > 0, "attention dropout"), (position_bias is not None, "a position bias"),
         (attention_mask is not None, "a mask of its own"),
         (sliding_window is not None and not causal, "a window to both sides"),
+        (sliding_window is None and _is_windowed(module), "a window that only its mask has"),
         # transformers' chunks continue across documents, the operator's restart in each.
         (chunked and "documents" in context.sequence, "chunks with packed documents"),
     ):  # fmt: skip
@@ -132,6 +178,11 @@ def attention_forward(
     ))  # fmt: skip
 
 
+def _is_windowed(module: nn.Module) -> bool:
+    kind, window = layer_type(module), getattr(getattr(module, "config", None), "sliding_window", None)
+    return window is not None and kind in (None, "sliding_attention")
+
+
 # transformers makes no masks for an attention without a mask function, so masks are those of the whole sequence.
 AttentionInterface.register(CONTEXT_PARALLEL, attention_forward)
 
@@ -144,6 +195,7 @@ def _with_temperature(module: nn.Module, query: Tensor, places: Tensor) -> Tenso
 
 
 def spread(model: nn.Module, group: Group, method: str, layout: str) -> None:
+    _refuse_model(model)
     context = ContextParallel(group, method, layout)
     for module in attentions(model):
         setattr(module, _CONTEXT, context)

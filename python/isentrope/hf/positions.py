@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isentrope._core.observers import listeners
 from isentrope.functions import attention
 from isentrope.hf.masks import ends_of
 from isentrope.statistics import Statistics
@@ -95,7 +96,8 @@ def _end_of_sequence(positions: Tensor, shown: Tensor) -> dict[str, Any]:
     them. A static cache has its slots from the first step on; those behind the visible keys are empty."""
     last, (begin, end) = positions[:, -1], ends_of(shown)
     filled, total = int(end.max()), int(last.max()) + 1
-    total = max(total, min(filled, total + int(begin.min())))  # position_ids do not count the padding that all have
+    padding = int(torch.where(end > begin, begin, filled).min())
+    total = max(total, min(filled, total + padding))  # position_ids do not count the padding that all have
     return {
         "key_begin": total - 1 - last, "key_end": torch.full_like(last, total), "query_offset": total - positions.shape[1],
         "key_offset": max(total - filled, 0), "sequence_keys": total - filled + shown.shape[1],
@@ -115,6 +117,11 @@ def _documents(mask: Tensor, begins: Tensor) -> list[list[int]]:
 def _each_document(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, bias: Tensor | None, cuts: list[list[int]], options: dict[str, Any]
 ) -> Any:
+    if not all(listener.documents for listener in listeners.members):
+        raise ValueError(
+            "[isentrope.hf] packed documents under a rule of the position are a call each, of which Monitor would read the first: "
+            "read them by isentrope.hf.record, or watch a step without them"
+        )
     if bias is not None:
         bias = bias.expand(q.shape[0], -1, q.shape[2], k.shape[2])
 

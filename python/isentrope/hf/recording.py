@@ -42,7 +42,7 @@ def observed(
     if not observers:
         return attend(False).transpose(1, 2), None
     weights: list[Tensor] = []
-    hear = Listener(("lse",), lambda call, statistics: weights.append(received(call, statistics.lse)))
+    hear = Listener(("lse",), lambda call, statistics: weights.append(received(call, statistics.lse)), True)
     with listeners.having(hear) if any(observer.receives for observer in observers) else nullcontext():
         result, statistics = attend(tuple(dict.fromkeys(name for observer in observers for name in observer.names)))
     if not weights and any(observer.receives for observer in observers):

@@ -47,7 +47,8 @@ class Inspection:
     sink: Tensor
     """Share of the weight that the first key gets from the rows, float64 [layers, heads]: its mean over texts."""
     positions: list[float]
-    """Mean position of the keys of each bin of `received`, from 1: bin i holds those in 2^(i-1) + 1 ... 2^i."""
+    """Mean position of the keys of each bin of `received`, from 1: bin i holds those in 2^(i-1) + 1 ... 2^i that
+    the longest text has."""
     received: Tensor
     """Weight that a key receives from a whole text, float64 [layers, heads, positions]: the mean over texts of each text's
     mean over keys."""
@@ -217,6 +218,7 @@ def _summary(
         spread[name] = torch.where(count > 1, (squares / (count - 1)).sqrt(), torch.nan)
     n = [n[i] for i in filled]
     received = padded([x["received"] for x in by_text]).nanmean(0)
+    longest = max(x.numel() for x in sequences)
     return Inspection(
         model=getattr(model.config, "_name_or_path", "") or type(model).__name__,
         rule=rule,
@@ -228,7 +230,7 @@ def _summary(
         mean=mean,
         spread=spread,
         sink=torch.stack([x["sink"] for x in by_text]).nanmean(0),
-        positions=[1.0] + [1.5 * (1 << i) + 0.5 for i in range(received.shape[-1] - 1)],
+        positions=[1.0] + [((1 << i) + 1 + min(2 << i, longest)) / 2 for i in range(received.shape[-1] - 1)],
         received=received,
         suggestion=_suggestion(over_heads(mean | {"n": n_of_head[..., filled]})),
     )

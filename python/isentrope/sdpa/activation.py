@@ -57,8 +57,8 @@ class Activation(AbstractContextManager["Activation"]):
 
 
 def active_rule(q: Tensor) -> str:
-    """Returns the rule under which torch's function of q is computed now: "standard" if isentrope is not active."""
-    return _active.rule if _active is not None and _active.replaces(q) else "standard"
+    """Returns the rule under which torch's function of q is computed now: "standard" if torch computes it."""
+    return _active.rule if _active is not None and _active.replaces(q) and q.dtype in DTYPES else "standard"
 
 
 def check_inactive(function: str) -> None:

@@ -198,6 +198,19 @@ def test_gradients_of_chosen_weights_in_16_bits_and_compiled():
     torch.testing.assert_close(torch.func.grad(loss, argnums=(0, 1))(q, k), want, rtol=2e-2, atol=2e-3)
 
 
+def test_hidden_keys_that_are_no_numbers_have_no_gradient():
+    q, k, _ = tensors()
+    options, chosen = {"key_end": torch.tensor([4, 4]), "soft_cap": 2.0}, torch.tensor([1, 7, 99])
+    lse = with_lse(q, k, **options)
+    loss = lambda *x: isentrope.weights_at(*x, lse, chosen, **options).square().sum()  # noqa: E731
+    gradients = torch.func.grad(loss, (0, 1))
+    torch.testing.assert_close(gradients(q, k.index_fill(2, torch.arange(4, K), torch.nan)), gradients(q, k))
+    with pytest.raises(NotImplementedError, match=r"\[weights_at\] second derivatives with a soft_cap"):
+        torch.func.grad(lambda k: gradients(q, k)[0].sum())(k)
+    none = q.requires_grad_(), k[:, :, :0].requires_grad_()
+    assert not any(x.any() for x in torch.autograd.grad(isentrope.weights_at(*none, lse, chosen).sum(), none))
+
+
 def test_errors_name_the_function_and_the_argument():
     q, k, _ = tensors()
     lse = torch.zeros(B, H, S)

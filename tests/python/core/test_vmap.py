@@ -98,13 +98,15 @@ def test_heads_of_a_rule_stay_together():
 def test_gradients_of_each_sample(sinks):
     keys = tensors()[1:]
 
-    def loss(q, k, v, sinks):
-        output, s = attend(q, k, v, sinks=sinks)
+    def loss(q, k, v, sinks, **options):
+        output, s = attend(q, k, v, sinks=sinks, **options)
         return output.square().sum() + s.entropy.sum()
 
     wanted = (0, 1, 2) if sinks is None else (0, 1, 2, 3)
     dims, args = (0, None, None, None), (torch.randn(N, B, H, S, D), *keys, sinks)
     check(torch.func.grad(loss, wanted), dims, args, ["attention", "attention_backward"])
+    ends, by_end = torch.randint(1, K, (N, B)), lambda *x: torch.func.grad(loss, wanted)(*x[:-1], key_end=x[-1])
+    check(by_end, (*dims, 0), (*args, ends), ["attention"] + ["attention_backward"] * (1 if sinks is None else N))
 
 
 def test_nested_levels():

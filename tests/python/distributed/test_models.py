@@ -146,6 +146,25 @@ def test_masks_and_documents_of_a_model(rank, name):
     with isentrope.hf.record("received"):
         assert_refused(r"must be called outside of .* hf.record\(.received.\)", model, tokens)
     assert_refused(r"logits_to_keep must be None or 0.*without a cache; got 1", model, tokens, logits_to_keep=1)
+    assert_refused("return_dict must be True", model, tokens, labels=tokens, return_dict=False)
+    assert_refused("token_type_ids must be None, because it is not split", model, tokens, token_type_ids=tokens)
+
+
+@over(2)
+def test_what_is_not_split_is_refused(rank):
+    """Tokens that see each other outside of the operator, windows of masks alone, and losses that are no sum over tokens."""
+    tokens, split = torch.randint(3, 61, (2, 12)), isentrope.hf.context_parallel
+    mixed = model_of(transformers.Lfm2Config(**GQA, layer_types=["conv", "full_attention"]))
+    assert_refused("tokens by its own attention alone.*got Lfm2ForCausalLM.*layers of conv", split, mixed, None)
+    for message, kind, sizes in (
+        ("no attention with a window that only its mask has", "PhimoeForCausalLM", {"sliding_window": 5}),
+        ("output_router_logits must be False", "MixtralForCausalLM", {"num_local_experts": 2, "output_router_logits": True}),
+        ("labels must be None in a ModernBertForMaskedLM", "ModernBertForMaskedLM", {}),
+        ("labels must be None in a BartForCausalLM", "BartForCausalLM", {"d_model": 32, "decoder_layers": 1}),
+    ):  # fmt: skip
+        model = getattr(transformers, kind)._from_config(getattr(transformers, kind).config_class(**GQA | sizes), attn_implementation="isentrope")
+        split(model, None)
+        assert_refused(message, model, tokens, labels=tokens)
 
 
 ROPES = {

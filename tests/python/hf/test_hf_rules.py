@@ -78,6 +78,8 @@ def test_rules_of_position_and_total_begin_anew_with_every_document(rule):
     torch.testing.assert_close(records[0].statistics.lambda_, want)
     alone = torch.cat([logits(ours, input_ids=part, use_cache=False) for part in parts], 1)
     torch.testing.assert_close(got, alone, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="are a call each, of which Monitor would read the first"), isentrope.Monitor(ours).watch():
+        logits(ours, input_ids=ids.repeat(2, 1), position_ids=positions.repeat(2, 1), use_cache=False)
 
 
 @pytest.mark.long
@@ -107,6 +109,8 @@ def test_a_window_without_positions_is_refused():
     assert_refused("padding must be at either end of a sequence", run, module, q, k, k, holes, **place)
     assert_refused("position_ids must not count padding", run, module, q, k, k, left, **place)
     assert_refused("position_ids must not count padding", run, module, q[1:], k[1:], k[1:], left[1:], **place)
+    left[0] = False  # a sequence that is still padding
+    run(module, q, k, k, left, sliding_window=5, position_ids=torch.tensor([[0], [2]]))
 
 
 @pytest.mark.parametrize("rule", [*(rule for rule in ScaleRule.names() if rule not in ("table", "per_row")), "log_length(length=total)"])

@@ -36,7 +36,7 @@ def test_a_head_without_scores_blurs_and_its_numbers_are_known():
     llama = model(silent_layer=1)
     result = isentrope.inspect(llama, texts(), max_length=33)
     assert result.blurred() == [(1, head) for head in range(4)] and result.collapsed() == []
-    assert result.edges == [1, 2, 3, 5, 9, 17, 33, 65] and result.n[-2:] == [24.5, 33]
+    assert result.edges == [1, 2, 3, 5, 9, 17, 33, 65] and result.n[-2:] == result.positions[-2:] == [24.5, 33]
     bins = [(1, 2), (2, 3), (3, 5), (5, 9), (9, 17), (17, 33), (33, 34)]
     exact = [sum(math.log(n) for n in range(a, b)) / (b - a) for a, b in bins]
     torch.testing.assert_close(result.mean["entropy"][1], torch.tensor([exact] * 4, dtype=torch.float64), rtol=1e-5, atol=1e-6)

@@ -142,12 +142,15 @@ def test_rows_without_a_number_are_told(tmp_path):
     assert [(line["entropy"], line["broken"]) for line in lines] == [(None, 1)] * 4
 
 
+@pytest.mark.filterwarnings("ignore:.*float64")
 def test_torchs_function_is_read_under_the_rule_that_is_active():
     x, torchs_function = torch.randn(1, 30, 32), torch.nn.functional.scaled_dot_product_attention
     plain = read(Block(WAYS[1]), x)[1].entropy
     with isentrope.sdpa.activate("entropy_invariant(base=2)"):
         sharper = read(Block(WAYS[1]), x)[1].entropy
         by_module = read(Block(WAYS[0]), x)[1].entropy  # its mask is of floating point
+        by_torch = read(Block(WAYS[1]).double(), x.double())[1].entropy  # under 1/sqrt(dim), as a warning says
+    torch.testing.assert_close(by_torch, plain, rtol=1e-4, atol=1e-4)
     assert (sharper < plain - 0.01).all()
     torch.testing.assert_close(by_module, sharper, rtol=1e-4, atol=1e-4)
     assert torch.nn.functional.scaled_dot_product_attention is torchs_function

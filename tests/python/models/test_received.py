@@ -51,7 +51,7 @@ def test_an_inspection_has_sinks_and_positions(model):
     weights = [eager(model, tokens) for tokens in texts]
     sink = torch.stack([torch.stack([w[:, :, 0].mean(1) for w in of_text]) for of_text in weights]).mean(0)
     torch.testing.assert_close(inspection.sink, sink.double(), rtol=1e-4, atol=1e-5)
-    assert inspection.positions == [1, 2, 3.5, 6.5, 12.5, 24.5] and inspection.received.shape == (2, 4, 6)
+    assert inspection.positions == [1, 2, 3.5, 6.5, 12.5, 18.5] and inspection.received.shape == (2, 4, 6)
     # Positions 9 ... 16: the second text ends within them.
     fifth = [torch.stack([w.sum(1)[:, 8:16].mean(1) for w in of_text]) for of_text in weights]
     torch.testing.assert_close(inspection.received[..., 4], torch.stack(fifth).mean(0).double(), rtol=1e-4, atol=1e-5)
