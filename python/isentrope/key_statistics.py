@@ -68,7 +68,8 @@ def weights_at(
 
     Returns float32 [batch, heads, queries, m], 0 where the row does not see the key or there is no such key.
     Differentiable with respect to q, k, bias and sinks, but not over a cache. Its gradient holds a copy of the chosen
-    keys, [batch, heads, queries, m, dim]. Everything else, errors included, is as in `received`.
+    keys, [batch, heads, queries, m, dim]. Second derivatives under a soft-cap raise NotImplementedError. Everything else,
+    errors included, is as in `received`.
     """
     with _Named("weights_at"):
         call, cache = _prepared("weights_at", q, k, (block_table, seqused_k, k_scale), options)

@@ -82,11 +82,12 @@ class ContextParallel:
 
 def _refuse_model(model: nn.Module) -> None:
     """Refuses models in which something else than attention sees other tokens."""
-    layers = {layer_type(module) for module in attentions(model)} | set(getattr(config_of(model), "layer_types", None) or ())
-    others = layers - {None, "full_attention", "sliding_attention", "chunked_attention"}
+    configs = (getattr(module, "config", None) for module in attentions(model))
+    kinds = {kind for config in configs for kind in getattr(config, "layer_types", None) or ()}
+    others = kinds - {"full_attention", "sliding_attention", "chunked_attention"}
     for refused, what in (
         (getattr(config_of(model), "is_encoder_decoder", False), "a decoder that shifts its labels and attends to an encoder"),
-        (bool(others), f"layers of {', '.join(map(str, others))}"),
+        (bool(others), f"layers of {', '.join(sorted(others))}"),
         (any(isinstance(module, nn.Conv1d) for module in model.modules()), "convolutions over tokens"),
     ):
         if refused:
